@@ -15,7 +15,7 @@ SILENCE = 120.0
 """After this many seconds without an iteration, the main loop is unhealthy (kubelet: `SyncLoopHealthCheck`)."""
 
 _PATIENCE = 1.0  # seconds to wait for a service manager whose message queue is full
-_ROUNDS = 3  # reports sent in the time that the service manager allows for one, because an iteration may be late
+_ROUNDS = 3  # reports per watchdog interval: more than the one that is required, because an iteration may be late
 
 _log = logging.getLogger(__name__)
 

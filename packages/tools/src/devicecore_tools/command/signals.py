@@ -27,12 +27,12 @@ class Signals:
 
     A signal in `others` does not end the process, even if it is in `ENDING`.
 
-    Enter the context before other threads start. These threads then inherit the blocked signals, so no signal
-    interrupts a call in them.
+    Enter the context before other threads start. These threads then inherit the signal mask, so no signal
+    interrupts their calls.
 
     Args:
         others: signals that only wake the main thread.
-        grace: how many seconds after the first signal of `ENDING` SIGALRM ends the process by force; None means never.
+        grace: the seconds from the first signal in `ENDING` until SIGALRM kills the process; None means never.
     """
 
     def __init__(self, *others: signal.Signals, grace: float | None = None) -> None:
@@ -86,7 +86,7 @@ class Signals:
         """Wait until a signal arrives, `wake` or `end` is called, or `seconds` have passed.
 
         Returns:
-            The signals of `others` that have arrived since the last call. Callers must also check `ended_by`.
+            The signals in `others` that have arrived since the last call. Callers must also check `ended_by`.
         """
         with self._changed:
             self._changed.wait_for(lambda: self._arrived or self._woken or self._ended_by is not None, seconds)
@@ -101,7 +101,7 @@ class Signals:
     def _receive(self) -> None:
         while not self._is_left:
             number = signal.sigwait(self._received)
-            if number == _STOP:  # sent by `__exit__`, or, without any meaning, by another process
+            if number == _STOP:  # sent by `__exit__`; ignored if another process sent it
                 continue
             if number not in self._ending:
                 with self._changed:

@@ -46,7 +46,7 @@ _options = option_group(
         metavar="N,N-N",
         default="",
         callback=numbers,
-        help="The machine's NUMA nodes. Default: those that devices are attached to.",
+        help="The machine's NUMA nodes. Default: the nodes that devices are attached to.",
     ),
     topology_manager_options,
 )
@@ -142,7 +142,7 @@ def given_pod(place: str) -> GivenPod:
     try:
         pod = read_pod(manifest)
     except ValueError:
-        # If an API server would refuse the pod, for example because a request is not a number, report that instead.
+        # If an API server would refuse the pod, for example because a request is not a number, report the refusal.
         _check(manifest)
         raise
     _check(manifest)
@@ -157,7 +157,7 @@ def _refuse_without_pod(place: str, objects: Sequence[tuple[str, Value]]) -> NoR
     expected = "expected a pod, or a workload such as a Deployment"
     if not objects:
         raise ValueError(f"{place}: {expected}, got nothing")
-    # The first claim is named, wherever it is in the file, because another command tries claims.
+    # The message names the first claim, wherever it is in the file, because a different command tries claims.
     kind, first = next((one for one in objects if one[0] in CLAIM_KINDS), objects[0])
     hint = f"; to try a claim, run: devicecore why {place} --slices FILE" if kind in CLAIM_KINDS else ""
     first["kind"].refuse(f"{expected}, got {described(kind)}{hint}{template_hint(kind)}")

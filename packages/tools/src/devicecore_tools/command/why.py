@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
-_MAX_SHOWN = 200  # the maximum length of a file name, or of a text that is not recognized, in an error
+_MAX_SHOWN = 200  # the length to which error messages cut a file name or an unrecognized text
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
     "kubectl get pod NAME -o json | devicecore why -)"
@@ -58,7 +58,7 @@ _NOT_ASKED = (
     "--root DIR for the pods of a node; or run: kubectl get pod NAME -o json | devicecore why -)"
 )
 _NO_EVENTS = " (its events may contain one: add --events FILE, or --kubeconfig FILE)"
-_NO_SUCH_EVENT = " (and none of the pod's events that were read contains one)"
+_NO_SUCH_EVENT = " (and none of the pod's events that were read contains such a message)"
 _NAME_ONE = " (its events may contain one; for one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"

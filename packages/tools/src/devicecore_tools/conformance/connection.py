@@ -31,7 +31,7 @@ MAX_ANSWER = 4 * 1024 * 1024
 
 _DIAL_PAUSE = 0.1  # seconds
 _DIAL_AGAIN = 0.2  # seconds for one attempt after a connection was lost
-_CLOSING = 2.0  # seconds from an exiting process's first closed socket to its last one on a busy machine
+_CLOSING = 2.0  # seconds in which an exiting process closes all of its sockets, even on a busy machine
 _NOWHERE = "/proc/none"  # used for paths that no socket can have, about which gRPC would complain on stderr
 _NOT_REACHED = {grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED}
 
@@ -107,8 +107,8 @@ class SocketConnection:
     def has_no_listener(self) -> bool:
         """Return whether no process listens at the socket any longer, after the connection was lost.
 
-        An exiting process may close its connections before its listening socket. Therefore, a process that only
-        listens does not count as running until a gRPC server answers.
+        An exiting process may close its connections before its listening socket. Therefore, a socket that only accepts
+        connections does not show that the process keeps running: a gRPC server must answer there.
         """
         deadline = time.monotonic() + _CLOSING
         while is_reachable(self.path):

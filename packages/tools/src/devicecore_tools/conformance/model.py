@@ -218,7 +218,7 @@ class Report:
         wrong_usage: whether one of the user's commands failed, so checks could not be run; a note names the command.
         seconds: the duration of the run.
         output: the end of what the subject printed.
-        exits: every time the subject exited on its own.
+        exits: the subject's exits that the run did not cause.
     """
 
     kind: str = "device plugin"

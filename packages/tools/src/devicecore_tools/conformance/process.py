@@ -57,7 +57,7 @@ class SubjectProcess(ABC):
         self.running: PluginProcess | None = None
         """The process that was started most recently. The process may have ended."""
         self.exits: list[Exit] = []
-        """Every time the process exited on its own."""
+        """The exits of the process that the run did not cause."""
         self.reported: set[int] = set()
         """The ids of the processes whose exits a failed check has reported."""
         self.deadline: float = math.inf
@@ -101,7 +101,7 @@ class SubjectProcess(ABC):
         return list(dict.fromkeys(map(str, self.exits[number:])))
 
     def blame(self, check: str) -> None:
-        """Record the name of the check during which the process exited."""
+        """Record that all exits so far that no check is named for happened during this check."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
     def require_no_crash(self, check: str, sentence: str, since: int) -> None:

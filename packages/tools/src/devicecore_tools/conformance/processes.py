@@ -41,7 +41,7 @@ _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compil
 _MIB = 1024 * 1024
 _MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in total and per call; Go heaps grow unevenly
 _NAMES = {"threads": ("threads", 10), "files": ("open files", 10), "zombies": ("zombie processes", 4)}
-"""By attribute of `Usage`: what else must not grow with the calls, and the largest growth that is allowed."""
+"""The counts in `Usage` that must not grow with the calls, by attribute, each with its label and the growth allowed."""
 _EACH_PRINTED = 20_000  # bytes per call
 _WITHIN = 10.0  # seconds for a killed process to exit
 
@@ -186,7 +186,7 @@ class Waits:
 
     Attributes:
         queued: how many seconds each thread has waited for a CPU; empty if unknown.
-        disks: for how many seconds some program on this machine has waited for a disk.
+        disks: for how many seconds any program on this machine has waited for a disk.
         disk_bytes: how many bytes the processes have read from disks and written to them.
     """
 
@@ -196,7 +196,7 @@ class Waits:
 
     @classmethod
     def of(cls, process: PluginProcess | None) -> Self:
-        """Measure a process. If there is none, its waits are unknown."""
+        """Measure a process. If `process` is None, the waits are unknown."""
         if process is None:
             return cls()
         return cls(process.queued_seconds, waited_for_disks(), process.disk_bytes)
@@ -211,8 +211,8 @@ class Waits:
     def for_disks(self, later: Self) -> float:
         """Return for how many seconds the process may have waited for a disk between two measurements.
 
-        Linux rarely counts how long one process waits, so this is how long some program waited, or 0 if the process did
-        not use a disk.
+        Linux rarely measures this for a single process. The result is therefore the time during which any program
+        waited for a disk, or 0 if this process did not use a disk.
         """
         return later.disks - self.disks if later.disk_bytes != self.disk_bytes else 0.0
 
@@ -222,7 +222,7 @@ class Waits:
 
 
 def waited_for_disks() -> float:
-    """Return how many seconds some program has waited for a disk since the machine was started, or 0 if unknown.
+    """Return for how many seconds any program has waited for a disk since the machine was started, or 0 if unknown.
 
     A subject that syncs its state to the disk waits for the disk, and is not queued for a processor meanwhile.
     """
@@ -308,7 +308,7 @@ class Usage:
         return (later.printed - self.printed) / max(later.at - self.at, _SHORTEST)
 
     def more_until(self, later: Self) -> list[str]:
-        """Return of what else than memory and output there was much more in the second of two measurements."""
+        """Return which counts, such as those of threads and open files, grew too much between two measurements."""
         more = {what: getattr(later, name) - getattr(self, name) for name, (what, _) in _NAMES.items()}
         return [f"{more[what]} more {what}" for what, least in _NAMES.values() if more[what] > least]
 

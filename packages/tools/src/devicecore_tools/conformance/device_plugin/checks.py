@@ -72,7 +72,7 @@ _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several t
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
-_LONG = 5.0  # seconds, in which a plugin looks at its devices several times
+_LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for another list after an empty one
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
@@ -605,7 +605,7 @@ def names_no_cdi_device_for_all(plugin: PluginUnderTest) -> str:
     ),
 )
 def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
-    """Nodes and CDI devices in the answers for several devices are compared with those for single devices."""
+    """The nodes and CDI devices in each answer for several devices are looked up in the answers for single devices."""
     plugin.lists.two_devices()
     each = [hardware(plugin.lists.alone(device)) for device in plugin.lists.healthy]
     # Several devices together may have a CDI device with a different name, if the names for single devices identify the
@@ -1064,7 +1064,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
 
 
 def _optional_calls(plugin: PluginUnderTest, ids: Sequence[str]) -> Mapping[str, Callable[[], object]]:
-    """Return, by method, a call of each other method that the plugin announces and that it has just answered."""
+    """Return a call to each other announced method, by method, except those that fail or take too long."""
     options = plugin.registration.connected().options
     calls: dict[str, Callable[[], object]] = {
         "GetDevicePluginOptions": lambda: plugin.lists.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty())
@@ -1212,8 +1212,8 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected="threads, open files and zombie processes that do not grow with time",
-    clause="A plugin runs for months. If it opens files at each look at its devices, it soon cannot open any more, not "
-    "even the connection to a new kubelet.",
+    clause="A plugin runs for months. If it leaves files open each time it checks its devices, it soon cannot open "
+    "anything, not even a connection to a new kubelet.",
 )
 def does_not_grow_with_time(plugin: PluginUnderTest) -> str:
     """The plugin's resource usage is compared after answers-many-calls and at the end of the same process."""
@@ -1338,7 +1338,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
     "container start. (api.proto)",
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
-    """PreStartContainer, if announced, is called for one, two and all devices and another one, twice per allocation."""
+    """PreStartContainer, if announced, is called twice for each of several sets of one, two and all devices."""
     does_not_apply_if(
         not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
     )
@@ -1384,7 +1384,7 @@ def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected=f"a first list within {SOON:g} seconds, on each stream",
     clause="ListAndWatch returns a stream of List of Devices. (api.proto) A kubelet that was restarted refuses pods "
-    "until it has a list, also pods that were running before.",
+    "until it has a list, even pods that were running before.",
 )
 def lists_devices_soon(plugin: PluginUnderTest) -> str:
     """The time until the first list is measured on each stream so far."""
@@ -1697,7 +1697,7 @@ def ends_on_sigterm_without_a_kubelet(plugin: PluginUnderTest) -> str:
 @check(
     SHOULD,
     expected=RETURNS,
-    clause=f"{RESTARTS} systemd restarts a kubelet that exits soon after its start.",
+    clause=f"{RESTARTS} systemd restarts a kubelet that exits soon after it starts.",
 )
 def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
     """The kubelet restarts twice within a second, and deletes all sockets each time."""
@@ -1710,7 +1710,7 @@ def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
         plugin.kubelet.serve()
         first, number = number, len(plugin.kubelet.registrations)
         plugin.process.pause(_SHORT_PAUSE)
-    # The other resources may have met the first of the two kubelets, which took ten seconds to answer them.
+    # The other resources may have registered with the first of the two kubelets and waited ten seconds for its answer.
     return plugin.registration.see_it_return(max(first, number - 1), with_others=False)
 
 
@@ -1741,7 +1741,7 @@ def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
     clause=f"{RESTARTS} Each resource is registered by a call of its own, and a kubelet that was restarted knows none.",
 )
 def returns_with_all_its_resources(plugin: PluginUnderTest) -> str:
-    """After each return of the plugin so far, its other resources are waited for."""
+    """The plugin's other resources are looked for after each return of the plugin so far."""
     others = plugin.kubelet.others
     does_not_apply_if(not others, "the plugin has only one resource")
     absent = plugin.registration.absent
@@ -1976,7 +1976,7 @@ def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     "healthy.",
 )
 def prefers_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
-    """After the --provoke-health command has made devices unhealthy, preferences among the others are asked for."""
+    """After --provoke-health has made devices unhealthy, GetPreferredAllocation is called for the others."""
     return counted(_seen_while_sick(plugin, "GetPreferredAllocation"), "answer")
 
 
@@ -2199,7 +2199,7 @@ def keeps_its_answers(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected="a set that fits the request, if the same request has got one before",
+    expected="a set that fits the request, if an earlier answer to the same request did",
     clause=f"{ADVICE} What other containers have is in the request, so the plugin need not remember it.",
 )
 def keeps_its_preferences(plugin: PluginUnderTest) -> str:
@@ -2208,7 +2208,7 @@ def keeps_its_preferences(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not announced, "the plugin does not announce this method")
     lists = plugin.lists
     require(not lists.misfits, some(lists.misfits))
-    return f"{counted(len(lists.preferred), 'request')} got sets that fit, each time"
+    return f"all answers to {counted(len(lists.preferred), 'request')} fit"
 
 
 @check(
@@ -2350,7 +2350,10 @@ def keeps_what_it_has_mounted(plugin: PluginUnderTest) -> str:
     lists = plugin.lists
     lists.look_for_sources()
     does_not_apply_if(not lists.sources, "the plugin has mounted nothing that exists on this machine")
-    gone = [f"{path} of {lists.sources[path]}, gone since {check}" for path, check in lists.gone.items()]
+    gone = [
+        f"{path}, which was mounted for {lists.sources[path]}, has been gone since {check}"
+        for path, check in lists.gone.items()
+    ]
     require(not gone, some(gone))
     return f"{counted(len(lists.sources), 'mounted path')} still there"
 

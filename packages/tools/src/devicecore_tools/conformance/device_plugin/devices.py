@@ -59,9 +59,9 @@ class ListedDevices:
         check: the name of the check that is running.
         changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
             and a sentence.
-        sources: mounted paths that existed when they were given, by path the ids for which they were given.
+        sources: for each mounted path that existed when it was given to a container, the ids for which it was given.
         gone: mounted paths that no longer exist, and the check during which they vanished.
-        preferred: the requests for preferences that got a set that fits.
+        preferred: the requests for preferences that were answered with a fitting set.
         misfits: a sentence for each later answer to one of these requests that does not fit.
         compared: how many answers to Allocate were compared with an earlier one.
     """
@@ -86,7 +86,7 @@ class ListedDevices:
     misfits: list[str] = field(factory=list)
     _together: dict[tuple[str, ...], list[bytes]] = field(factory=dict)
     _singles: dict[str, bytes] = field(factory=dict)
-    _firsts: dict[tuple[str, ...], bytes] = field(factory=dict)  # by ids, the first answer for one container
+    _firsts: dict[tuple[str, ...], bytes] = field(factory=dict)  # the first answer for one container, by ids
     _unsteady: frozenset[str] | None = None
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
@@ -201,7 +201,7 @@ class ListedDevices:
                 self.gone[path] = self.check
 
     def note_preference(self, available: Sequence[str], must: Sequence[str], size: int, answer: Sequence[str]) -> None:
-        """Record whether an answer fits its request. If an earlier answer did, the later ones should."""
+        """Record whether an answer fits its request, as it should if an earlier answer to the same request fit."""
         request = frozenset(available), frozenset(must), size
         fits = len(answer) == len(set(answer)) == size and set(must) <= set(answer) <= set(available)
         if fits:
@@ -263,9 +263,9 @@ class ListedDevices:
         return [Answer.FromString(one) for one in known]
 
     def combinations(self) -> list[list[str]]:
-        """Return the lists of ids to request together: all, in two orders, then neighbors, and every other number.
+        """Return the lists of ids to request together: all ids in two orders, pairs of neighbors, and longer prefixes.
 
-        Raises Skip if there is only one device.
+        If the plugin is slow, return only the first two lists. Raises Skip if there is only one device.
         """
         self.two_devices()
         ids = self.healthy
@@ -309,7 +309,7 @@ class ListedDevices:
     def call(
         self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request, timeout: float = 0.0
     ) -> rpc.Response:
-        """Call any method, with at least this many seconds for the answer.
+        """Call any method, with at least `timeout` seconds for the answer unless the run has less time left.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
@@ -332,9 +332,10 @@ class ListedDevices:
 
 
 def _parts_of(answer: Answer) -> Mapping[str, frozenset[str]]:
-    """Return what an answer gives a container, by part. Values and sources of mounts are left out.
+    """Return what an answer gives a container, by part.
 
-    They may belong to one container.
+    The sources of mounts and the values of variables and annotations are left out, because they may differ for each
+    container.
     """
     return {
         "device nodes": frozenset(

@@ -163,8 +163,8 @@ class BareKubelet:
         refusal: if not empty, every registration is refused with this message.
         registrations: all registrations for the resource under test, up to 10,000. Only the last 50 registrations keep
             their connections. Strings are truncated in all but the first registration.
-        others: other resources that have registered, with the time of their last registration in seconds of
-            `time.monotonic`.
+        others: other resources that have registered, with the `time.monotonic()` timestamp of each one's last
+            registration.
         endpoints: the endpoint that each resource registered last.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
@@ -280,7 +280,7 @@ class BareKubelet:
         return connection is not None and connection.lists_healthy
 
     def others_missing(self, since: float) -> frozenset[str]:
-        """Return the other resources that have not registered since a time, or had healthy devices and have none."""
+        """Return the other resources that have not registered since `since`, or that have lost all healthy devices."""
         silent = {name for name, at in list(self.others.items()) if at < since}
         empty = {name for name, one in list(self._more.items()) if name in self._listed and not one.lists_healthy}
         return frozenset(silent | empty).intersection(self.others)

@@ -24,7 +24,7 @@ class Absence:
     """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        uses: the processor time that the plugin had used before and after, or None if unknown.
+        uses: the processor time that the plugin had used before and after this time, or None if unknown.
         returned_after: seconds until the plugin registered again, or until the check gave up.
         problem: why the plugin did not register again, or None if it did.
     """
@@ -50,7 +50,7 @@ class PluginObservations:
             refused.
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         used_by: the process whose usage is recorded in `usages`.
-        usages: what the process used after many calls, and what it has used since then.
+        usages: what the process used right after many calls, and what it used when last measured.
         while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong, or
             None if no device was unhealthy.
         situations: what was observed after each event, by event name.
@@ -90,7 +90,7 @@ class PluginUnderTest:
     def note_usage(self, *, is_first: bool = False) -> None:
         """Record what the plugin's process uses now. If `is_first`, later uses are compared with this one.
 
-        A different process than the first is not measured.
+        If the process is no longer the one that was measured first, nothing is recorded.
         """
         process = self.process.running
         if process is None or process.status is not None:

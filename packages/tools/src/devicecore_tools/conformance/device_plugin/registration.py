@@ -272,7 +272,7 @@ class PluginRegistration:
             self.sick = sick()
 
     def _note_absent(self) -> None:
-        """Record the other resources that have not returned in time. Once some have not, later calls do not wait."""
+        """Record the other resources that have not returned in time. Once there are any, later calls do not wait."""
         began = max(self.kubelet.served_at, self.process.started_at)
 
         self.has_returned = True

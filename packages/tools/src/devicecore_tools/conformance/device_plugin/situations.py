@@ -294,7 +294,7 @@ KEPT_NAMES: Mapping[str, str] = {
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
     "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
 }
-"""Names of cells that are older than the table."""
+"""The names of cells whose checks are older than the table."""
 
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is down", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "concurrent calls are made", "two hundred calls are made"

@@ -61,13 +61,13 @@ class Habits:
 
 
 class CallObserver:
-    """Observes all calls of a run. This one ignores them."""
+    """Observes all calls of a run. This base class ignores them."""
 
     def begins(self, claims: Sequence[Claim], *, is_unprepare: bool) -> None:
         """Note that a call for these claims is about to be made."""
 
     def ends(self, claims: Sequence[Claim], answer: Mapping[str, Any], *, is_unprepare: bool) -> None:
-        """Note that the call has ended with these answers by UID. There are none if the call failed as a whole."""
+        """Note that the call has ended with these answers by UID. If the call failed as a whole, `answer` is empty."""
 
     def drops(self) -> None:
         """Note that the driver has lost all of its files."""
@@ -248,7 +248,7 @@ class Calls:
     def works(self, claim: Claim | None = None) -> bool:
         """Return whether the driver now prepares and unprepares a plain claim, or one for the devices of `claim`.
 
-        Return True, too, if this cannot be determined, or if the driver has never prepared and unprepared a claim.
+        Also return True if this cannot be determined, or if the driver has never prepared and unprepared a claim.
         """
         self.why_not = None
         if not self.habits.prepares or not self.habits.unprepares:
@@ -377,7 +377,7 @@ class Calls:
 
     @contextmanager
     def _observed(self, claims: Sequence[Claim], *, is_unprepare: bool = False) -> Iterator[dict[str, Any]]:
-        """Let the observer see the call in this block, which adds its answers to the dictionary."""
+        """Report the call in this block to the observer. The block adds the answers to the yielded dictionary."""
         answer: dict[str, Any] = {}
         self.observer.begins(claims, is_unprepare=is_unprepare)
         try:

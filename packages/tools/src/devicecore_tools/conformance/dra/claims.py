@@ -90,7 +90,7 @@ class Claims:
     _allocator: Allocator | None = None
     _usable: tuple[tuple[SliceDevice, ...], set[tuple[str, str]], list[str], tuple[SliceDevice, ...]] | None = None
     _was_usable: bool = False
-    _first_start: float = 0.0  # when the first process was started whose devices were needed
+    _first_start: float = 0.0  # when the first process whose devices were needed was started
     _selected: dict[tuple[str, str], tuple[SliceDevice, list[str], bool]] = field(factory=dict)
 
     # --- devices for claims -------------------------------------------------------------------------------------------
@@ -227,8 +227,8 @@ class Claims:
     def require_published(self, claims: Sequence[Claim]) -> None:
         """Check that the driver still publishes the devices of these claims.
 
-        Raises Skip if it no longer does. Such a driver changes the names of its devices at each start, or its devices
-        appear and disappear.
+        Raises Skip if a device is missing: some drivers rename their devices at each start, and some devices come and
+        go.
         """
 
         def gone() -> list[str]:

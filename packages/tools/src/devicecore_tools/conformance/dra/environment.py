@@ -53,13 +53,13 @@ class Environment:
         self.node: str = settings.node
         seed = secrets.randbits(64) if settings.seed is None else settings.seed
         self.api: LocalApiServer = LocalApiServer(seed=seed, resource_versions=RESOURCE_VERSIONS)
-        self.api.store.similar_uids = True  # so that a driver that shortens UIDs gives two claims the same CDI file
+        self.api.store.similar_uids = True  # a driver that shortens UIDs then gives two claims the same CDI file
         self.marker: str = new_marker()
         """An environment variable that each process of the driver has, so that all of them can be found."""
         self.others: frozenset[int] | None = frozenset(adopted()) if settings.owns_children else None
         """The children of this process that do not belong to the driver, or None if more of them may appear later."""
         self.has_cdi: bool = True
-        """Whether the CDI directory is there, which it is not in `without_cdi`."""
+        """Whether the CDI directory exists: `without_cdi` replaces it with a file."""
         self._settings = settings
         self._kept: dict[Path, frozenset[str]] = {}
         self._cleanup = ExitStack()

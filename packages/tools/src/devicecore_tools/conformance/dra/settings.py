@@ -26,14 +26,14 @@ class DriverTestSettings:
             name `node` is merged into the run's own Node.
         device_class: the class in the claims that the checks create; by default one that selects all of the driver's
             devices.
-        starting: how long the first registration may take, and the first complete pool, both from the start.
+        starting: how long after its start the driver may take to register, and to complete its first pools.
         returning: how long the driver may take to register again after a restart.
         call: how long NodePrepareResources and NodeUnprepareResources may take. A kubelet waits 45 seconds.
         call_again: how long these calls may take once one of them has timed out.
         republishing: how long the driver may take to complete its pools after the slices were deleted.
         race: the time after a slice is written during which Kubernetes' publishing helper may miss that the slice was
             deleted. Slices are deleted only after that time, which extends the run.
-        grace: how long the driver may take to exit after SIGTERM. A pod has 30 seconds.
+        grace: how long the driver may take to exit after SIGTERM. Kubernetes gives a pod 30 seconds by default.
         quiet: how long the driver is observed without being called.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
         undo_devices: a shell command that undoes the change made by `provoke_devices`.

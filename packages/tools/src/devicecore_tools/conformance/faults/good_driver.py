@@ -59,7 +59,10 @@ class ClaimError(Exception):
 
 
 class GoodDriver:
-    """Seven chips in two slices, one chip shareable, with a state file and a CDI file for each claim."""
+    """Serves seven chips in two slices; one chip is shareable.
+
+    The driver keeps one state file, and a CDI file for each claim.
+    """
 
     fails: tuple[str, ...] = ()
     is_good = False

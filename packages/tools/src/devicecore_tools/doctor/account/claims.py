@@ -33,7 +33,7 @@ class SameDevice:
 
 
 class ClaimedHardware:
-    """The devices that claims hold according to one look, indexed by plugins' device ids."""
+    """The devices that claims hold according to one `Look`, indexed by plugins' device ids."""
 
     def __init__(self, look: Look, holders: Holders, lists: Lists) -> None:
         self._prepared = {device.key: (device, sources) for device, sources in _prepared(look)}
@@ -88,7 +88,7 @@ class ClaimedHardware:
         return f"no ResourceSlice lists the device {'/'.join(key)} of a claim{self._no_slices}"
 
     def _find(self, resource: str, device: str) -> SameDevice | str:
-        """Return the claim's device that is certainly this one, or why a claim may hold this one, or "" if none can."""
+        """Return the claim's device that certainly is this device, or why a claim may hold this device, or ""."""
         id_ = device.partition(_REPLICA)[0]
         address = pci_address(id_)
         if address is not None and address in self._by_address:

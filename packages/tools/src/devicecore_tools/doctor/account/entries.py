@@ -75,7 +75,7 @@ class Entry:
 
 
 def entries(facts: Facts) -> Iterator[Entry]:
-    """Yield everything in a look that must be checked."""
+    """Yield everything in a `Look` that must be checked."""
     yield from _sources(facts)
     yield from _plugins(facts)
     yield from _drivers(facts)

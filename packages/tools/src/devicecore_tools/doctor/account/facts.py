@@ -1,4 +1,4 @@
-"""The combined data of one look: one value for each question that checks ask.
+"""The combined data of one `Look`: one value for each question that checks ask.
 
 Law: a check declares the values that it needs as parameters, so its signature shows what it depends on.
 """
@@ -51,7 +51,7 @@ def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tup
 
 @frozen
 class Facts:
-    """A look and the values computed from it. Each value is computed from the look and the values above it.
+    """A `Look` and the values computed from it. Each value is computed from the `Look` and the values above it.
 
     `not_free` says why no device of a resource is free.
 

@@ -41,7 +41,7 @@ class PluginSockets:
 
     @classmethod
     def of(cls, look: Look, kubelet: KubeletNow, lists: Lists) -> "PluginSockets":
-        """Return a look's sockets.
+        """Return the sockets in a `Look`.
 
         Each resource for which the kubelet has devices needs one socket. If there are at most as many live sockets as
         such resources, no socket is left for another plugin.
@@ -70,7 +70,7 @@ class PluginSockets:
 
 
 def is_driver(socket: str) -> bool:
-    """Return whether a socket has a name that CSI or DRA helpers give a driver's registration socket."""
+    """Return whether a socket is named like the registration socket of a CSI or DRA driver."""
     return socket.endswith("-reg.sock")
 
 

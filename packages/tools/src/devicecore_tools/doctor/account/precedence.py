@@ -41,7 +41,7 @@ from devicecore_tools.doctor.look.values import (
 class KubeletNow(Enum):
     """What is known about the kubelet's process.
 
-    `STOPPED` means that no process listens on its sockets, and `SILENT` that none answers.
+    `STOPPED` means that no process listens on the kubelet's sockets, and `SILENT` that one listens but does not answer.
     """
 
     ANSWERS = "answers"
@@ -154,7 +154,7 @@ class Pods:
 
     @classmethod
     def of(cls, look: Look) -> "Pods":
-        """Return a look's pods."""
+        """Return the pods in a `Look`."""
         pods, api = look.pods.value or (), look.pod_resources.value
         by_name = {pod.place: pod for pod in pods}
         listed = api.pods if api else frozenset()
@@ -299,7 +299,7 @@ class Holders:
 
     @classmethod
     def of(cls, look: Look, pods: Pods, kubelet: KubeletNow) -> "Holders":
-        """Return a look's holders."""
+        """Return the holders according to a `Look`."""
         file = believed_file(look)
         written = map(allocation_of, (file.data.entries if file and file.data else None) or ())
         entries = {(one.key, one.resource): one for one in written}
@@ -554,7 +554,7 @@ class Lists:
 
     @classmethod
     def of(cls, look: Look, holders: Holders) -> "Lists":
-        """Return a look's lists."""
+        """Return the lists according to a `Look`."""
         file, api = believed_file(look), look.pod_resources.value
         data: CheckpointData | None = file.data if file else None
         of_file = (data.registered_devices if data else None) or {}

@@ -1,7 +1,7 @@
 """Findings and their explanations.
 
 Law: two findings are equal if and only if they report the same problem with the same objects. `measured` is not
-compared because times differ between two looks.
+compared because times differ between two `Look`s.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -57,7 +57,8 @@ class NodeCheck:
     Attributes:
         code: the kind's name in JSON and metrics.
         title: a short description.
-        find: yields the problems that one look shows. The names of the function's parameters are attributes of `Facts`.
+        find: yields the problems that one `Look` shows. The function's parameters are named after attributes
+            of `Facts`.
         next: what the kubelet will do next.
         do: the remedy, with the command.
         confirm: how to confirm the finding by hand.

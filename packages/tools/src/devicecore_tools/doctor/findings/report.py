@@ -1,6 +1,6 @@
 """The report on a node: its sources, its devices and its problems.
 
-Laws: each device that a source names has a row. A finding is reported only if every look finds it with the same
+Laws: each device that a source names has a row. A finding is reported only if every `Look` shows it with the same
 evidence.
 """
 
@@ -172,7 +172,7 @@ _POD_NAME = re.compile(r"([a-z0-9-]{1,63})/([a-z0-9.-]{1,253})")  # checked beca
 
 
 def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]:
-    """Return one look's findings, without numbers. Their commands contain the node's name if a source gives it.
+    """Return the findings in one `Look`, without numbers. Their commands contain the node's name if a source gives it.
 
     When the budget is spent, the remaining checks do not run, and `report` names them.
     """
@@ -207,13 +207,13 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
 
 
 def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
-    """Return the findings of `now` that an earlier look also found with the same evidence."""
+    """Return the findings of `now` that an earlier `Look` also showed with the same evidence."""
     known = {_lasting(finding) for finding in before}
     return tuple(finding for finding in now if _lasting(finding) in known)
 
 
 def _lasting(finding: NodeFinding) -> object:
-    """Return the part of a finding that must stay the same between looks."""
+    """Return the part of a finding that must stay the same from one `Look` to the next."""
     return finding.code if BY_CODE[finding.code].is_one else finding
 
 
@@ -224,13 +224,13 @@ def patience(findings: Iterable[NodeFinding]) -> float:
 
 @frozen
 class Watched:
-    """The findings from the latest of several looks, and how long each has been unchanged.
+    """The findings from the latest of several `Look`s, and how long each has been unchanged.
 
-    Law: a finding that changes between two looks is kept, and its time starts over.
+    Law: a finding that changes between two `Look`s is kept, and its time starts over.
 
     Attributes:
-        findings: the findings from the latest look.
-        at: the time of that look, in seconds of a monotonic clock.
+        findings: the findings from the latest `Look`.
+        at: the time of that `Look`, as a timestamp from a monotonic clock.
         since: when each finding first appeared with its current evidence.
         patience: how many seconds each finding must last, or None for the default of its kind.
     """
@@ -242,16 +242,16 @@ class Watched:
 
     @classmethod
     def first(cls, findings: tuple[NodeFinding, ...], at: float, patience: float | None) -> "Watched":
-        """Start with the findings of the first look."""
+        """Start with the findings from the first `Look`."""
         return cls(findings, at, patience, {_lasting(one): at for one in findings})
 
     def then(self, findings: tuple[NodeFinding, ...], at: float) -> "Watched":
-        """Return the findings after one more look."""
+        """Return the findings after one more `Look`."""
         since = {_lasting(one): self.since.get(_lasting(one), at) for one in findings}
         return evolve(self, findings=findings, at=at, since=since)
 
     def rest(self, finding: NodeFinding) -> float | None:
-        """Return the seconds to wait until a finding has lasted long enough, or None if no further look is needed."""
+        """Return the seconds to wait until a finding has lasted long enough, or None if no further `Look` is needed."""
         since = self.since[_lasting(finding)]
         needed = BY_CODE[finding.code].patience if self.patience is None else self.patience
         rest = since + needed - self.at
@@ -274,9 +274,10 @@ def report(
     changing: Iterable[NodeFinding] = (),
     budget: Budget | None = None,
 ) -> NodeReport:
-    """Return the report on a look: the confirmed findings, and those that kept changing.
+    """Return the report on a `Look`: the confirmed findings, and those that kept changing.
 
-    If the budget is spent, the report names the checks that did not run and the findings that no later look confirmed.
+    If the budget is spent, the report names the checks that did not run, and the findings that no later `Look`
+    confirmed.
     """
     spent = budget.spent() if budget else ""
     again = (

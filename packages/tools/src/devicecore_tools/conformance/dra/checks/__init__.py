@@ -38,7 +38,7 @@ from devicecore_tools.conformance.dra.steps import DriverCheck, Moment, Occurren
 
 
 def _made(*modules: ModuleType, when: tuple[Moment | Occurrence, ...]) -> Iterator[DriverCheck]:
-    """Yield the modules' checks that run at one of these stages, in the order of the modules and of their lines."""
+    """Yield the modules' checks that run at one of these stages, in module order, then in line order."""
     for one in (one for module in modules for one in vars(module).get("CHECKS", vars(module).values())):
         if isinstance(one, DriverCheck) and one.when in when:
             yield one

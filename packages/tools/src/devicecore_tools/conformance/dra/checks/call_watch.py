@@ -1,6 +1,6 @@
 """What is observed in every call and every event of a run, whatever a check looks at.
 
-Law: what a check has reported itself is not reported a second time.
+Law: what a check has itself reported is not reported a second time.
 """
 
 import os
@@ -57,7 +57,7 @@ class CallWatch(CallObserver):
     """Observes all calls that a run makes one after another. Calls that overlap are left to the checks that make them.
 
     Attributes:
-        found: what was wrong, by one of this module's constants: a sentence for each check during which it was seen.
+        found: for each kind of problem (this module's constants), a sentence for each check during which it was seen.
         made: how many answers were examined.
         failed: the names of the checks that have failed, with their groups.
         ended: the UIDs of claims that were prepared and unprepared since the driver last lost files.
@@ -222,7 +222,7 @@ class CallWatch(CallObserver):
                 yield f"contains the invalid CDI name {some(invalid)}"
 
     def _look(self, when: str) -> None:
-        """Compare the prepared claims with what they were."""
+        """Compare the prepared claims with their previous state."""
         if not self.driver.environment.has_cdi:
             return
         now = dict(self._signature())
@@ -234,7 +234,7 @@ class CallWatch(CallObserver):
                 continue
             problem = self._change(one, have_changed=have_changed)
             if problem:
-                del self._kept[uid]  # it is reported once
+                del self._kept[uid]  # each change is reported only once
                 self.note(CHANGED, f"{when}, {problem}")
 
     def _change(self, one: _Kept, *, have_changed: bool) -> str:
@@ -260,7 +260,7 @@ class CallWatch(CallObserver):
                         yield entry.path, (found.st_ino, found.st_mtime_ns, found.st_size)
 
     def _compare_objects(self, done: str) -> None:
-        """Compare the claims that were written during the call with what they were before."""
+        """Compare the claims that were written during the call with their previous state."""
         store, own = self.driver.api.store, self.driver.registration.known_name
         if store.version == self._version:
             return
@@ -283,7 +283,7 @@ def _of(claim: Claim) -> str:
 
 
 def watch_of(driver: DriverUnderTest) -> CallWatch:
-    """Return what has observed the calls of this run. Raises Skip if nothing has."""
+    """Return what has observed the calls of this run. Raises Skip if the calls were not observed."""
     watch = driver.calls.observer
     if not isinstance(watch, CallWatch):
         raise Skip("the calls were not observed")
@@ -305,6 +305,6 @@ def report(driver: DriverUnderTest, what: str, *groups: str) -> int:
 
 
 def skip_if_reported(watch: CallWatch, sentence: str, *groups: str) -> None:
-    """Raise Skip if a check in one of these groups has failed, because it may have the same reason as `sentence`."""
+    """Raise Skip if a check in one of these groups has failed, because both may have the same cause."""
     if others := sorted(name for name, group in watch.failed.items() if group in groups):
         raise Skip(f"the failure of {some(others)} may be the reason for this: {sentence}")

@@ -622,7 +622,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
     unprepare(driver, first)
     before, names = own_files(driver), _names(driver)
     kept = [path.name for path in mounted if path.exists()]
-    require(not kept, f"a claim file mounted by its containers still exists: {some(kept)}")
+    require(not kept, f"a file that the claim's containers mounted still exists: {some(kept)}")
     does_not_apply_if(not files, f"the driver has no file in {driver.environment.cdi}")
     left = [path.name for path in before if _has_text(driver, path, first.claim.uid)]
     require(not left, f"the claim's UID is still in {some(left)}")

@@ -382,7 +382,7 @@ def _rows_of_each(driver: DriverUnderTest, claims: Sequence[Claim]) -> dict[str,
 
 
 def foreign_devices(answer: Rows, own: Claim, others: Iterable[Claim]) -> list[str]:
-    """Return the other claims' devices in a claim's response, except devices of which the claim has a share, too."""
+    """Return the other claims' devices in a claim's response, except devices of which the claim also has a share."""
     keys = {device.key for other in others for device in other.devices} - {device.key for device in own.devices}
     return [f"{row.pool}/{row.device}" for row in answer if (row.pool, row.device) in keys]
 
@@ -1222,7 +1222,7 @@ _FORMS: Mapping[str, Callable[[Json], None]] = {
 @check(
     MUST,
     expected="success",
-    clause="The name of a ResourceClaim can have 253 characters, the name of a request 63. File names can have 255. "
+    clause="The name of a ResourceClaim can have 253 characters, the name of a request 63, and a file name 255. "
     "(Kubernetes, object names)",
 )
 def prepares_a_claim_with_a_long_name(driver: DriverUnderTest) -> str:
@@ -1467,7 +1467,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
-    """A prepare call is canceled while the driver reads the claim, and one halfway; each claim is then unprepared."""
+    """One prepare call is canceled while the driver reads a claim, one halfway through. Both claims are unprepared."""
     driver.calls.require_preparing()
     files, asked = driver.environment.cdi_files(), len(driver.api.requests)
     with delayed_reads(driver, _LATE):
@@ -1483,9 +1483,9 @@ def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
 
 
 def _canceled(driver: DriverUnderTest, seconds: float, duration: float) -> Claim:
-    """Cancel a prepare call after some seconds, unprepare its claim, and return the claim.
+    """Cancel a prepare call after this many seconds, unprepare its claim, and return the claim.
 
-    Without being canceled, the call would take about `duration` seconds.
+    If the call were not canceled, it would take about `duration` seconds.
     """
     claim = driver.claims.new(devices=[driver.claims.free_device()])
     with suppress(CallFailedError):  # the kubelet cancels the call, or the driver gives up at the deadline
@@ -1506,7 +1506,7 @@ def _require_nothing_of(driver: DriverUnderTest, claim: Claim, before: Mapping[P
         with in_context(f"the canceled prepare call still holds {claim.devices[0]}"):
             driver.calls.prepared(other)
     finally:
-        driver.calls.unprepare(claim)  # so that the device is free again
+        driver.calls.unprepare(claim)  # the device must be free again
 
 
 # --- other forms of the request ---------------------------------------------------------------------------------------

@@ -140,7 +140,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
             first = Usage.of(process)
     if first is not None and number >= 2 * _FIRST_CLAIMS and process.status is None:
         driver.seen.growth = first.growth_until(Usage.of(process), number - _FIRST_CLAIMS, idle)
-    others = round(driver.seen.idle_writes * (time.monotonic() - began))  # these writes have another reason
+    others = round(driver.seen.idle_writes * (time.monotonic() - began))  # these writes have a different cause
     driver.seen.writes = max(len(driver.slices.writes(asked)) - others, 0) if number > _FIRST_CLAIMS else None
     return f"{counted(number, 'claim')} prepared and unprepared"
 
@@ -223,7 +223,7 @@ def survives_other_clients(driver: DriverUnderTest) -> str:
     clause="A driver runs for months, and fails when it reaches its limit of open files.",
 )
 def closes_its_files(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared many times, and early and late numbers of open files are compared."""
+    """A claim is prepared and unprepared many times, and open files are counted after early and late cycles."""
     own_process(driver)
     claim, marker = driver.calls.ready(), driver.environment.marker
     cycles, early, late, began = 0, [0], [], time.monotonic()

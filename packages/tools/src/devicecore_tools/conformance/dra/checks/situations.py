@@ -223,7 +223,7 @@ def _still_resolve(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         edits = require_edits(driver, one.names, f"for {one.form}, ")
         require(edits == one.edits, f"for {one.form}, the edits differ in {some(sorted(edits ^ one.edits))}")
         gone = [path for path in one.mounted if not Path(path).exists()]
-        require(not gone, f"for {one.form}, its containers use {some(gone)}, but nothing is there")
+        require(not gone, f"for {one.form}, its containers use {some(gone)}, which does not exist")
     return f"the CDI devices of {counted(len(with_names), 'claim')} are unchanged"
 
 

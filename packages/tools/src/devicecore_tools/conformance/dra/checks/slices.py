@@ -464,7 +464,7 @@ def bare(before: Mapping[_Key, Mapping[str, Any]], now: Mapping[_Key, Mapping[st
     "Allocation) If a driver deletes its slices when it starts, pods stay pending during each of its updates.",
 )
 def keeps_its_slices_at_a_restart(driver: DriverUnderTest) -> Parts:
-    """The driver is killed and restarted, and its slices are followed."""
+    """The driver is killed and restarted, and its slices are watched."""
     _ = driver.slices.catalogue
     present = {one["metadata"]["name"]: one["spec"]["pool"]["name"] for one in driver.slices.now()}
     version, emptied = driver.api.store.version, set[str]()
@@ -491,7 +491,7 @@ def keeps_its_slices_at_a_restart(driver: DriverUnderTest) -> Parts:
     "devices.",
 )
 def evicts_no_pods_at_a_restart(driver: DriverUnderTest) -> Parts:
-    """The driver is killed and restarted, and the taints in its slices are followed."""
+    """The driver is killed and restarted, and the taints in its slices are watched."""
     before = {device.name for pool in driver.slices.catalogue for device in pool.devices if not _evicts(device.body)}
     version = driver.api.store.version
     yield
@@ -514,9 +514,10 @@ def _evicts(device: Mapping[str, Any]) -> bool:
 def _changes(driver: DriverUnderTest, version: int) -> Iterator[tuple[str, Slice | None, bool]]:
     """Yield the changes of the driver's slices since a resource version.
 
-    Each consists of the slice's name, its new state (None if it was deleted), and whether a check has deleted it.
+    Each change consists of the slice's name, its new state (None if the slice was deleted), and whether a check has
+    deleted the slice.
 
-    Raises Skip if the driver is not registered, or if too much has changed since then.
+    Raises Skip if the driver is not registered, or if too much has changed since that version.
     """
     _ = driver.registration.instance
     settle(driver)
@@ -746,12 +747,12 @@ def _updates(driver: DriverUnderTest) -> bool:
     QUIET,
     SHOULD,
     core=True,
-    expected="no slice is written, or once if the slice has changed",
+    expected="no slice writes, or a single write that changes the slices",
     clause="Each write of a slice is sent to every scheduler and autoscaler in the cluster. Values that change all the "
     "time belong in metrics.",
 )
 def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
-    """The driver is left alone, its writes are counted, and its slices are compared before and after."""
+    """The driver is left alone, its slice writes are counted, and its slices are compared before and after."""
     _ = driver.slices.catalogue
     since, before = len(driver.api.requests), [one["spec"] for one in driver.slices.now()]
     yield
@@ -878,7 +879,7 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
 @across(
     TERM,
     INFO,
-    expected="whether the slices stay",
+    expected="either: the slices stay, or the driver deletes them",
     clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so the "
     "driver may either keep or delete them.",
 )

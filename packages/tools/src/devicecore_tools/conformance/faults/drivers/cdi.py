@@ -65,7 +65,7 @@ class SaysAnOldVersion(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class OldMetadata(WritesMetadata):
-    """Like drivers built with the first release of Kubernetes' helper that supported device metadata."""
+    """The driver behaves as if built with the first release of Kubernetes' helper that supports device metadata."""
 
     cdi_version = "0.3.0"
 

@@ -11,7 +11,7 @@ from devicecore_tools.conformance.faults.good_driver import SLICES, ClaimError, 
 
 
 class HotPlugs(GoodDriver):
-    """A chip is gone while the plugins directory contains a file `unplugged`."""
+    """A chip is gone while the plugins directory contains a file named `unplugged`."""
 
     is_good = True
     options = ("--provoke-devices", "touch {plugins}/unplugged", "--undo-devices", "rm -f {plugins}/unplugged")

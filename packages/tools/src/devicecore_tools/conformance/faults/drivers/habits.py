@@ -438,7 +438,7 @@ class RestartsItself(GoodDriver):
     def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
         with (self.directory / "asked").open("a+") as asked:
             asked.write(".")
-            if asked.tell() == 3:  # the second call followed the driver's restart, this one the kubelet's
+            if asked.tell() == 3:  # the second call follows the driver's restart, and this one follows the kubelet's
                 self.end_once("asked-again")
         return super().get_info(request, context)
 

@@ -135,7 +135,10 @@ class AnswersNothing(GoodDriver):
 
 
 class Hangs(GoodDriver):
-    """The driver answers no calls (with HANGS_WITH=claims: no calls with claims), and ignores SIGTERM."""
+    """The driver ignores SIGTERM, and calls to its DRA and health services hang.
+
+    With HANGS_WITH=claims, calls without claims are answered.
+    """
 
     def serve(self) -> None:
         super().serve()

@@ -154,7 +154,7 @@ class LeavesObsoleteSlices(GoodDriver):
 
 @fails("leaves-slices-of-others-alone")
 class DeletesSlicesOfOthers(GoodDriver):
-    breaks_too = {"keeps-nodes-apart": "To the second instance, the first node's slices belong to a different node."}
+    breaks_too = {"keeps-nodes-apart": "The second node's driver deletes the slices of the first node."}
 
     def publish_and_watch(self) -> None:
         _, listed = self.call("GET", SLICES)

@@ -1,6 +1,7 @@
 """Lists all checks, with the advice that their findings show.
 
-Law: a check uses a single look. `report` compares looks to decide whether a finding lasts (`report.still_wrong`).
+Law: a check uses a single `Look`. `report` compares several `Look`s to decide whether a finding lasts
+(`report.still_wrong`).
 """
 
 from devicecore_tools.doctor.findings.checks import claims, devices, file, kubelet, owners, plugins, pods
