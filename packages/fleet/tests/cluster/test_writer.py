@@ -68,7 +68,7 @@ def test_the_log_says_what_the_server_allows_and_what_is_needed(
 
 
 def test_there_are_more_connections_while_jobs_wait(requests: KubeApiRequests) -> None:
-    """The server answers one request every two seconds. By the end, the maximum number of jobs has run at once."""
+    """The server answers one request every two seconds. In the end, the maximum number of jobs run at once."""
     now, meeting = [0.0], threading.Barrier(5)
     writer = ApiWriter(requests, threads=1, most=4, clock=lambda: now[0])
     waited = threading.Semaphore(0)

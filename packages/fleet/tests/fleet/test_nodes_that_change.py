@@ -1,4 +1,4 @@
-"""A fleet whose set of nodes changes after its start."""
+"""A fleet whose set of nodes changes after the fleet starts."""
 
 from collections.abc import Iterator
 from pathlib import Path

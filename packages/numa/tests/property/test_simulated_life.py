@@ -1,4 +1,4 @@
-"""Random lives of a node that pins CPUs and memory, with restarts and with files that cannot be written.
+"""Random events on a node that pins CPUs and memory, such as restarts and files that cannot be written.
 
 Laws: nothing is allocated twice, the shared pool contains the rest, reserved plus free memory equals the allocatable
 memory, a refused pod holds nothing, and a restart changes nothing.

@@ -225,7 +225,7 @@ def test_it_obeys_standard_input(kubelet: Kubelet, start: Start) -> None:
     ],
 )
 def test_a_line_that_makes_no_sense_changes_nothing(start: Start, line: str, answer: str) -> None:
-    """The log says what is wrong with the line, and the next line is obeyed."""
+    """The log says what is wrong with the line, and the next line is executed."""
     plugin = start("--resource", "example.com/gpu", "--count", "2", "--commands")
     tell(plugin, line)
     assert answer in read_until(plugin, answer)

@@ -27,18 +27,18 @@ if TYPE_CHECKING:
     from devicecore_tools.node.dra_state import PreparationFacts
 
 SILENCE = 10.0
-"""Seconds to wait before retrying a plugin or disk that did not answer."""
+"""Seconds to wait after an attempt in which a plugin did not answer or the disk failed."""
 
 _log = logging.getLogger(__name__)
 
 
 @define(eq=False)
 class Lane:
-    """Pods that request the same resources; only one of them is tried at a time."""
+    """The pods that request the same resources, which are usually tried one at a time."""
 
     resources: frozenset[str]
     silent_until: float = 0.0
-    """No pod of the lane is tried before this time, because the last attempt got no answer (monotonic seconds)."""
+    """The time before which no pod of the lane is tried, because a plugin did not answer (monotonic seconds)."""
 
 
 @define(eq=False)
@@ -134,7 +134,7 @@ class Attempts:
 
     @property
     def has_results(self) -> bool:
-        """Whether `admitted` or `results` has something to return."""
+        """Whether `admitted` or `results` has something to yield."""
         return not (self._admitted.empty() and self._done.empty())
 
     def admitted(self) -> Iterator[PodEntry]:

@@ -41,8 +41,8 @@ _log = logging.getLogger(__name__)
 class DraParts:
     """A DRA manager that has not been started, the handler for its drivers, and what to close after it has stopped.
 
-    Without sockets there is no handler. `deletes_slices` says whether the manager deletes ResourceSlices. If so,
-    `NodeClaims` checks when a deletion is due.
+    Without sockets there is no handler. `deletes_slices` says whether the manager deletes ResourceSlices, in which
+    case `NodeClaims` checks when a deletion is due.
     """
 
     manager: "DraManager"
@@ -113,8 +113,8 @@ class NodeClaims:
     def start(self) -> "DraManager":
         """Return the manager, after starting it if necessary.
 
-        Raises DraStoppedError if the process is ending, and DeviceCoreError if the manager cannot be started. In that
-        case, the next call tries again.
+        Raises DraStoppedError if the process is ending, and DeviceCoreError if the manager cannot be started. After a
+        failed start, the next call tries again.
         """
         with self._starting:
             parts = self.parts()

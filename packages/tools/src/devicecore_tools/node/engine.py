@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 
 _CLAIMS_RETRY = 60.0  # seconds between two attempts to prepare a pod's claims, as in a kubelet
 _CLAIMS_LOOK = 10.0  # seconds between two attempts that end before a driver is called
-_MAX_START_BACKOFF = 300.0  # seconds between two attempts to start a container, as in a kubelet
+_MAX_START_BACKOFF = 300.0  # the maximum number of seconds between attempts to start a container, as in a kubelet
 _CLAIM_KINDS = (OutcomeKind.CLAIMS_FAILED, OutcomeKind.CLAIM_UNUSABLE)
 _RELEASE = 0.5  # seconds to wait for a release, so that a pod that gets the same devices next finds them free
 
@@ -140,7 +140,7 @@ class NodeEngine:
         self._manager.stop()
 
     def snapshot(self) -> Snapshot:
-        """Return the pods that run or hold devices, which the pod-resources API lists."""
+        """Return the pods that run or hold devices or claims, which the pod-resources API lists."""
         return Snapshot(self._manager.state, self._active, self._dynamic_resources, self._managers)
 
     def _dynamic_resources(self, pod: Pod, container: Container) -> "Sequence[podresources.DynamicResource]":
@@ -389,7 +389,7 @@ class NodeEngine:
         self._reporter.report(entry.pod, PodReport(outcome, health))
 
     def _tell_health(self) -> None:
-        """Report again the pods whose device health may have changed since the last pass."""
+        """Report the running pods whose device health may have changed since the last pass."""
         if self._reporter is None:
             return
         state = self._manager.state

@@ -14,12 +14,12 @@ from attrs import Factory, define
 MAX_THREADS = 1024
 """The maximum number of threads at work.
 
-Further lanes wait until a thread is free. Even if 64 plugins or drivers hang, their lanes use no more threads than
-this, no matter how many pods wait for them.
+Further lanes wait until a thread is free. Even 64 hanging plugins or drivers occupy no more threads than this, because
+each of their lanes has at most `THREADS_OF_LONG`.
 """
 
 THREADS_OF_LONG = 16
-"""The number of threads for a busy lane.
+"""The maximum number of threads for a lane in which much work is waiting.
 
 While one admission is being saved, other admissions wait, and they are then saved together.
 """

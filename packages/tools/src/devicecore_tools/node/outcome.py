@@ -1,10 +1,10 @@
 """The outcome of an attempt to start a pod, and when the pod is retried.
 
 Law: a plugin is called again only after a change in something its answer may depend on: which plugin serves the
-resource, which devices it lists, and which devices pods hold. If the plugin or the disk did not answer, the pod is
-retried later. A DRA driver is called again after a minute, as by a kubelet, or after a change in something its answer
-may depend on: which instance serves the driver, and the claims in files. A claim that is not usable yet is read again
-sooner, because the API server does not notify this process of changes.
+resource, which devices it lists, and which devices pods hold. If the plugin did not answer or the disk failed, the pod
+is retried later. A DRA driver is called again after a minute, as by a kubelet, or after a change in something its
+answer may depend on: which instance serves the driver, and the claims in files. A claim that is not usable yet is read
+again sooner, because the API server does not notify this process of changes.
 """
 
 from collections.abc import Iterable, Mapping
@@ -35,7 +35,7 @@ class OutcomeKind(Enum):
     RUNS = "the pod runs"
     REFUSED = "a plugin or the device manager has refused the pod"
     TOO_FEW = "too few devices are free"
-    NO_ANSWER = "the plugin or the disk has not answered"
+    NO_ANSWER = "the plugin has not answered, or the disk has failed"
     NEEDS_CLAIMS = "the pod has its devices, and its claims must be prepared"
     CLAIM_UNUSABLE = "the pod has its devices, but a claim cannot be used yet, so no driver was called"
     CLAIMS_FAILED = "the pod has its devices, but a driver has not prepared a claim"
@@ -59,8 +59,9 @@ class PodRefusal:
 class Outcome:
     """The outcome of one attempt.
 
-    `waits` is whether the pod may run later without a change of its manifest or its devices. `lacks` is the number of
-    missing devices if the kind is TOO_FEW. `refusal` is None if a kubelet would admit the pod.
+    `waits` is whether the pod may run later without a change to its manifest or its devices. `lacks` says how many
+    devices of which resource are missing, and is None unless the kind is TOO_FEW. `refusal` is None if a kubelet would
+    admit the pod.
     """
 
     kind: OutcomeKind

@@ -90,27 +90,27 @@ class RunningPod:
 
     @property
     def envs(self) -> Mapping[str, str]:
-        """The first container's environment variables."""
+        """The first app container's environment variables."""
         return self.options().envs
 
     @property
     def mounts(self) -> tuple[Mount, ...]:
-        """The first container's mounts."""
+        """The first app container's mounts."""
         return self.options().mounts
 
     @property
     def device_nodes(self) -> tuple[DeviceSpec, ...]:
-        """The first container's device nodes."""
+        """The first app container's device nodes."""
         return self.options().devices
 
     @property
     def annotations(self) -> Mapping[str, str]:
-        """The first container's annotations."""
+        """The first app container's annotations."""
         return self.options().annotations
 
     @property
     def cdi_devices(self) -> tuple[str, ...]:
-        """The first container's CDI devices."""
+        """The first app container's CDI devices."""
         return self.options().cdi_devices
 
     def start(self, container: str | None = None) -> ContainerOptions | None:
@@ -153,8 +153,8 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         Args:
             checkpoint: whether to keep the checkpoint. Without the checkpoint, the new kubelet does not know which pod
                 has which device.
-            wipe: whether to delete the plugins' sockets, as kubelets do. Otherwise a plugin notices a restart
-                only from the new kubelet.sock and the end of its stream.
+            wipe: whether to delete the plugins' sockets, as kubelets do. If the sockets are kept, a plugin notices a
+                restart only from the new kubelet.sock and the end of its stream.
         """
         if self._running:
             self._wait_for_lists()

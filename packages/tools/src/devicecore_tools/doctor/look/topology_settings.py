@@ -15,9 +15,9 @@ from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyO
 class TopologySettings:
     """The settings of a topology manager. If `numa_nodes` is empty, the devices' topologies name the NUMA nodes.
 
-    `is_given` says whether a user or the kubelet's configuration has set the policy. Otherwise, the policy is the
+    `is_given` says whether a user or the kubelet's configuration has set the policy; if neither has, the policy is the
     kubelet's default. `distances` has one row per NUMA node with its distances to all nodes in order, and is empty if
-    they are not known.
+    the distances are not known.
     """
 
     policy: Policy = Policy.NONE

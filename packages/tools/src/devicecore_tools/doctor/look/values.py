@@ -100,8 +100,7 @@ class Reading(Generic[Value]):
         problem: why there is no value, or an empty string if there is one.
         notes: one sentence for each part that could not be read, although the source as a whole was.
         is_whole: whether the source is known to contain the objects of all namespaces, which is never known for a file.
-        is_recorded: whether the source comes from a record. If so, the source is whole unless the record says
-            otherwise.
+        is_recorded: whether the source comes from a record, in which case it is whole unless the record says otherwise.
     """
 
     place: str = ""
@@ -342,7 +341,7 @@ class PoolCounters:
         return left
 
     def suffice(self, device: str, left: Mapping[tuple[str, str], int]) -> bool:
-        """Return whether enough is left for a device."""
+        """Return whether enough is left of each counter that a device consumes."""
         return all(amount <= left.get(counter, 0) for counter, amount in self.uses.get(device, {}).items())
 
 

@@ -89,7 +89,7 @@ class Quota:
         return True
 
     def exceeded(self, asked: Sizes) -> str:
-        """Return the limits that one more object would exceed, in an API server's words, or an empty string.
+        """Return an API server's message if one more object would exceed the quota, or otherwise an empty string.
 
         A resource that the object does not request is ignored, even if its usage exceeds the quota.
         """
@@ -189,7 +189,7 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield a description of what a LimitRange, which is not evaluated here, may change in a new pod or refuse."""
+        """Yield what a LimitRange may change in a new pod or refuse, because LimitRanges are not evaluated here."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange in namespace {foreign_text(namespace)} adds or refuses"

@@ -63,7 +63,7 @@ def reason_lines(
     Args:
         verdicts: the verdict on each device.
         fits: the text for devices that fit.
-        holders: returns the holders of what a device lacks.
+        holders: a function that returns who uses the capacity or counter that a device lacks.
     """
     about = list(verdicts)
     own = {one.device.driver for one in about if not _is_of_class(one.reason)}

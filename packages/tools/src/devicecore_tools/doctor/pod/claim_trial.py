@@ -312,8 +312,8 @@ class ClaimTrial:
 
     Args:
         objects: the objects on which the decision depends.
-        releases: the possible releases of the cluster's scheduler, most probable first. The default is every release
-            that the kubelets' versions allow.
+        releases: the possible releases of the cluster's scheduler, most probable first; by default, all releases that
+            the kubelets' versions allow.
         sources: where the objects were found, such as `in slices.json`.
         budget: the budget of the question that this trial is part of; by default a new one.
         lists_claims: whether the objects include all claims and templates of the cluster.
@@ -382,7 +382,7 @@ class ClaimTrial:
         return [one for one in held if one.device not in self._objects.devices]
 
     def class_for(self, resource: str) -> str | None:
-        """Return the DeviceClass that serves an extended resource without a plugin. The newest class wins."""
+        """Return the newest DeviceClass that serves an extended resource, or None if no class serves it."""
         return self._objects.extended.get(resource)
 
     def served_resources(self, pod: Pod) -> list[str]:
@@ -642,7 +642,7 @@ class ClaimTrial:
 
     @property
     def is_given_up(self) -> bool:
-        """Whether the budget of the question is spent, so that no node is tried any more."""
+        """Whether the budget of the question is spent, so that no further node is tried."""
         return bool(self._budget.spent())
 
     def claims_named_by(self, pod: Pod) -> list[str]:
@@ -842,7 +842,7 @@ class ClaimTrial:
         return all(isinstance(one, DeviceAllocation) and not one.causes for one in answers)
 
     def _causes(self, claims: Sequence[UnallocatedClaim], answer: ClaimAnswer) -> Mapping[str, tuple[Cause, ...]]:
-        """Return, by possible release, the faults that may make its scheduler's decision differ from the rules."""
+        """Return the faults that may make each possible release of the scheduler decide differently from the rules."""
         found = {self.releases[0].value: answer.answer.causes}
         for release in self.releases[1:]:
             found[release.value] = self._allocate(claims, answer.node, release).causes

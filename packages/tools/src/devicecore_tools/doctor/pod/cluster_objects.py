@@ -130,7 +130,7 @@ class ClusterObjects:
 
 @frozen
 class _Objects:
-    """The objects read so far, by name. If two objects have the same kind and name, the first object counts."""
+    """The objects read so far, by name. If two objects have the same kind and name, the first one is used."""
 
     budget: Budget = field(factory=Budget)
     slices: dict[str, PoolSlice] = field(factory=dict)
@@ -298,7 +298,7 @@ def objects_of(
 ) -> ClusterObjects:
     """Return the objects in documents: lists from `kubectl get -o json`, or single objects. Other kinds are ignored.
 
-    If several objects have the same kind and name, for example because a file is passed twice, the first counts.
+    If several objects have the same kind and name, for example because a file is passed twice, the first one is used.
 
     Args:
         documents: lists or objects.

@@ -26,7 +26,7 @@ may use the pod's devices."""
 _OF_THAT_MOMENT = re.compile(r"devices unavailable|no healthy devices|Topology locality|didn't have enough|OutOf")
 """Refusals that depend on which devices were free when the kubelet refused the pod.
 
-They raise no doubt, because the trial uses the devices that are free now.
+Such refusals raise no doubt, because the trial uses the devices that are free now.
 """
 
 _ALIGNING = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED)

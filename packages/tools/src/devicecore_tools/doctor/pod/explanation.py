@@ -136,7 +136,7 @@ def concerning(
 ) -> tuple[NodeFinding, ...]:
     """Return the node's problems that keep this pod, or a pod that requests these resources, from running.
 
-    `telling` are the codes of additional findings, which count if they concern one of these resources.
+    `telling` contains the codes of additional findings that are returned if they concern one of these resources.
     """
     identity = f"{pod.namespace}/{pod.name}" if pod else ""
     wanted = {name for one in pod.in_start_order for name, size in one.limits.items() if size} if pod else set()

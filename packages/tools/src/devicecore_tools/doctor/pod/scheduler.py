@@ -124,7 +124,7 @@ def _in_record(text: str, nodes: NodesSeen | None, absent: Mapping[str, str]) ->
     sentences = list(_SENTENCE.finditer(text))
     for found in sentences:
         if text[: found.start()].rstrip().endswith("preemption:"):
-            continue  # this sentence lists the same nodes again
+            continue  # the sentence about preemption lists the same nodes again
         yield _explained(found, nodes, absent)
     because, change = ("", "") if sentences else _after(text)
     if because:
@@ -199,7 +199,7 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
             "versions, strings in quotes, numbers and booleans without quotes."
         )
     else:
-        change = f"Correct the expression for devices such as {device}."
+        change = f"Correct the expression, so that it can be evaluated for devices such as {device}."
     return because, f"{change} {edit}".strip()
 
 

@@ -222,8 +222,8 @@ def _is_unscheduled(condition: Value) -> bool:
 def decides_itself(said: str, *, knows_pods: bool, knows_volumes: bool) -> bool:
     """Return whether every reason in the scheduler's message is also checked here.
 
-    If so, the message may be outdated. Other reasons can only be checked by the scheduler, such as a port if no pods
-    were read.
+    A message with only such reasons may be outdated. Other reasons can only be checked by the scheduler, such as a
+    port if no pods were read.
     """
     judged = _JUDGED + (_BY_PODS if knows_pods else ()) + (_BY_VOLUMES if knows_volumes else ())
     reasons = said.partition(" nodes are available: ")[2].partition(". preemption:")[0].rstrip(".")

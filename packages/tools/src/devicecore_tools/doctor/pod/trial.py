@@ -75,7 +75,7 @@ _POLICIES = (Policy.SINGLE_NUMA_NODE, Policy.RESTRICTED, Policy.BEST_EFFORT, Pol
 
 
 UNKNOWN_HOLDER = PodUid("unknown")
-"""Stands for the unknown owner of a description's devices. It is not a pod, so no proposed change ends it."""
+"""Stands for the unknown owner of a description's devices. That owner is not a pod, so no proposed change ends it."""
 
 
 @frozen
@@ -87,21 +87,22 @@ class TrialNode:
         devices: the devices that each resource's plugin lists, in the plugin's order.
         allocations: which container holds which devices.
         awaited: registered resources whose device list is unknown.
-        absent: resources whose plugin is missing, with the devices that it listed before. The kubelet allocates none of
-            them now.
+        absent: resources whose plugin is missing, with the devices that the plugin listed before. The kubelet
+            allocates none of these devices now.
         requests: the requests of the pods on the node, by pod and resource.
-        allocatable: how many devices of each resource the Node has. Resources that are missing here are not counted.
-        stopped: why the node admits no pods now, or an empty string if it admits pods. `restart` is the remedy.
+        allocatable: how many devices of each resource the Node has. Resources that this mapping lacks are not counted.
+        stopped: why the node admits no pods now, or an empty string if it admits pods.
+        restart: the change after which a stopped node admits pods again.
         drivers_gone: the missing DRA drivers, each with the end of a sentence that says what is known about the driver.
         claims: the drivers of allocated claims, by the claim's `namespace/name`.
         pod_claims: decides about a pod's claims, or None if the necessary objects were not read.
         why_absent: a warning for each resource in `absent`.
-        damage: why the checkpoint is ignored. Empty if the file is intact or the kubelet's answer replaces it.
+        damage: why the checkpoint is ignored, or an empty string if it is intact or the kubelet's answer replaces it.
         of_others: resources that an administrator added to the Node, and that no plugin serves.
         unknown: warnings about problems that a pod may have after its admission, by resource.
         capacity: how many devices of each resource the Node has, including unhealthy devices.
-        uncertain: why no source shows which devices of a resource are free, by resource. Answers do not name devices
-            of these resources.
+        uncertain: why no source shows which devices of a resource are free, by resource. Answers do not name
+            devices of such resources.
         topology_not_known: the settings in which the kubelet may differ from `topology`, or an empty string.
         blocked: why pods get no devices of a resource although the kubelet is running, by resource.
         topology: the NUMA nodes, the topology policy and the topology scope.
@@ -339,7 +340,7 @@ class Fit:
 
 
 def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
-    """Try `pod` on `node`. If it does not fit, look for the smallest changes after which it does.
+    """Try `pod` on `node`. If the pod does not fit, find the smallest changes after which it fits.
 
     `budget` is the budget of the question that this trial is part of; by default a new one.
     """
@@ -415,7 +416,7 @@ def _first_that_helps(attempts: Iterator[_Attempt]) -> Change | None:
 
 
 def _has_enough(node: TrialNode, pod: Pod) -> bool:
-    """Return whether enough devices are free and healthy. If not, a trial would waste time.
+    """Return whether enough devices are free and healthy, because a trial would otherwise waste time.
 
     A pod's app containers do not share devices. A pod that already holds devices may need no others.
     """

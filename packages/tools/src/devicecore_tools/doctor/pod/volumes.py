@@ -68,9 +68,9 @@ class VolumeClaim:
 
 @frozen
 class Volume:
-    """A PersistentVolume. `claim` is the `namespace/name` of the claim that it is bound to.
+    """A PersistentVolume. `claim` is the `namespace/name` of the claim that the volume is bound to.
 
-    `handle` is the name of its CSI driver and the driver's name for the volume; both are empty without a CSI driver.
+    `handle` is the name of the CSI driver and the driver's name for the volume, both empty if there is no CSI driver.
     """
 
     name: str

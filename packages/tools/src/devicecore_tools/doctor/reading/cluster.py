@@ -24,7 +24,7 @@ PLACE = "API server"
 NO_NODE = ""
 """The key of the look at devices that are available on several nodes, and at their claims.
 
-The keys of the other looks are node names.
+The key of a look at a single node is the node's name.
 """
 
 OF_DEVICES = ("Node", "Pod", "ResourceSlice", "ResourceClaim")

@@ -78,7 +78,7 @@ class KubeletDirectory:
 
     @property
     def has_root(self) -> bool:
-        """Whether the files alongside `plugins` belong to a kubelet. A copy of only that directory may be anywhere."""
+        """Whether the files next to the directory `plugins` belong to a kubelet, judging by the directory's name."""
         return Path(self.plugins).absolute().name == "device-plugins"
 
     @property

@@ -142,7 +142,7 @@ class NodeSources:
     """
 
     clock: Callable[[], int] = time.time_ns
-    """Returns the current time, in nanoseconds since 1970. It is ignored for a record, which has its own time."""
+    """Returns the current time, in nanoseconds since 1970. For a record, the time in the record is used instead."""
 
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The API server's objects as last read, by the names of their files in a record."""

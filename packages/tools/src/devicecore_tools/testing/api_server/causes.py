@@ -85,7 +85,7 @@ class Field:
         self.add("Required value", detail)
 
     def require(self) -> bool:
-        """Return whether the field has a non-empty value. If it does not, record that the field is missing."""
+        """Return whether the field has a non-empty value. If its value is empty, record that it is missing."""
         if not self.value:
             self.required()
         return bool(self.value)

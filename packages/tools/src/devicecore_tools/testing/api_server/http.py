@@ -116,7 +116,7 @@ class HttpServer(ThreadingHTTPServer):
             connection.shutdown(socket.SHUT_RDWR)
 
     def verify_request(self, request: Any, client_address: Any) -> bool:  # noqa: ANN401, ARG002 - as in the standard library
-        """Return whether a new connection is within the limit. If it is not, the base class closes the connection."""
+        """Return whether a new connection is within the limit. The base class closes a connection beyond it."""
         return len(self._connections) <= MAX_CONNECTIONS
 
     def shutdown_request(self, request: socket.socket | tuple[bytes, socket.socket]) -> None:

@@ -56,8 +56,8 @@ class ApiError(DeviceCoreError):
     """A request that is answered with a Status, or with plain text.
 
     `retry_after` is in seconds. `about` is the qualified resource or kind, and the name, that the request concerned.
-    If both strings in `about` are empty, the Status details contain neither. Without `about` and causes, there are no
-    details.
+    If both strings in `about` are empty, the Status details contain neither. If `about` is None and there are no
+    causes, the Status has no details.
     """
 
     code: int
