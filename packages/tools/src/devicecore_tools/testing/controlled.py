@@ -162,7 +162,7 @@ class InMemory(Generic[Connection]):
         self._stopped = False
 
     def register(self) -> None:
-        """Register the plugin or driver again."""
+        """Register the plugin or driver, and disconnect the earlier connection if there is one."""
         if not self._stopped:
             self._disconnect()
             self.connection = self._connect()

@@ -86,7 +86,7 @@ class UnresolvedCdiNameError(DeviceCoreError):
 
 
 class ClaimPod:
-    """A pod whose claims are prepared. Without a container name, methods use the first container.
+    """A pod with claims that are reserved for it. Without a container name, methods use the first container.
 
     `admitted` is the same pod with the devices that plugins serve. `admitted` is None before `prepare`, and for a pod
     without limits.
@@ -614,8 +614,8 @@ class DraKubelet(BaseDraKubelet):
         """Return the `containerEdits` that a container gets for a CDI name, from the files in `cdi`.
 
         Raises:
-            UnresolvedCdiNameError: no file there defines the device.
-            DocumentError: a file there is neither JSON nor YAML.
+            UnresolvedCdiNameError: no file in `cdi` defines the device.
+            DocumentError: a file in `cdi` is neither JSON nor YAML.
         """
         # imported here because the module needs a YAML library, which is an extra
         from devicecore.system.documents import read_documents

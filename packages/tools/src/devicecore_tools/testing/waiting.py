@@ -62,7 +62,7 @@ class Waiting(ABC):
 
         Args:
             expected: what the test waits for, in words for the error message, such as "a second list".
-            look: returns a truthy value if the condition is met.
+            look: a function that returns a truthy value if the condition is met.
             timeout: in seconds; by default the kubelet's.
             allow_exits: whether to keep waiting if a plugin process exits on its own.
 
@@ -94,7 +94,7 @@ class Waiting(ABC):
             self._changed.notify_all()
 
     def _last_output(self) -> Iterator[str]:
-        """The latest warnings, and the latest output of the processes."""
+        """Yield the latest warnings, and the latest output of the processes."""
         if warnings := self._log.lines():
             yield "last warnings: " + " | ".join(warnings)
         for process in self._processes:

@@ -361,7 +361,7 @@ class NodeSources:
         return read_health(path, self._time())
 
     def _time(self) -> int:
-        """Return when the sources were read. A record without a time is not current."""
+        """Return when the sources were read, or `MAX_LIMIT` for a record without a valid time."""
         try:
             taken = None if self._reasons is None else datetime.fromisoformat(self._reasons.get(record.TAKEN, ""))
         except ValueError:

@@ -85,7 +85,7 @@ def _relative(name: str) -> str:
 
 
 def unknown(sockets: Iterable[str]) -> str:
-    """Return the note about sockets whose processes had too little time to answer."""
+    """Return the note about sockets whose processes were not queried, or had too little time to answer."""
     return (
         f"it is unknown which process listens at {names([*sockets])}: it was not queried, or was given less time than"
         " others"
@@ -122,8 +122,8 @@ class Listeners(Generic[Answer]):
             sockets: paths, by the names used in the results. The prefix of a name stands for the socket's directory.
 
         Returns:
-            The answers by name, the reasons why other processes did not answer, and the names of the processes that had
-            too little time.
+            The answers by name, the reasons why other processes did not answer, and the names of the sockets whose
+            processes were not queried or had too little time.
         """
         began = self.now()
         served = [(name, path, identity) for name, path in sockets.items() if (identity := socket_identity(path))]
@@ -182,7 +182,7 @@ class _Answered(Generic[Answer]):
 
 @frozen
 class _Silent:
-    """A process did not answer correctly."""
+    """A process did not answer in time or not correctly."""
 
     why: str
 
@@ -260,7 +260,7 @@ def _devices_in(data: bytes) -> DeviceList:
 
 @frozen
 class _NoAnswerError(Exception):
-    """A plugin did not answer correctly. `__cause__` gives the details."""
+    """A plugin did not answer in time or not correctly. `__cause__` gives the details."""
 
     cause: str
     is_late: bool = False

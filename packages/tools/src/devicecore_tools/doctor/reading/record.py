@@ -87,7 +87,7 @@ TAKEN = "taken"
 """The key for the time at which a record was taken."""
 
 NOT_LOOKED_FOR = "not looked for, because there was no directory device-plugins"
-"""Why a record has no checkpoint if the kubelet's root directory is not the default one."""
+"""Why a record has no checkpoint if the kubelet's root directory has no directory for plugins."""
 
 PARTIAL = "pods"
 """The key for the note that a record may not include all pods on the node."""
@@ -127,7 +127,7 @@ def was_saved(path: str) -> bool:
 
 
 def reasons(path: str) -> Mapping[str, str]:
-    """Return, by name, why files are not in a record. The empty name stands for the default reason."""
+    """Return the reasons why files are not in a record, by file name. The empty name stands for the default reason."""
     place = Path(path) / REASONS_NAME
     try:
         document = read_document_file(str(place)).mapping() if os.path.lexists(place) else {}
@@ -171,7 +171,7 @@ class SavedPlugins:
 def read_look(path: str) -> tuple[Look | None, dict[Source, Reading[Any]]]:
     """Return the look in a record, and its readings of the sources whose other files are unchanged.
 
-    The look is None if the record has no saved look, or if a later release wrote it.
+    The look is None if the record has no saved look that can be read, for example because a later release wrote it.
     """
     root = Path(path)
     if not os.path.lexists(root / LOOK_NAME):

@@ -75,9 +75,9 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault that affects the next `times` requests with this verb and resource. An empty string matches any.
+    """A fault that affects the next `times` requests with this verb, resource and HTTP method, or all if it is None.
 
-    If `every` is 2, only every second matching request gets the fault, and so on.
+    An empty string matches any value. If `every` is 2, only every second matching request gets the fault, and so on.
     """
 
     fault: Fault

@@ -31,7 +31,7 @@ from devicecore_tools.testing.api_server.status import ApiError
 from devicecore_tools.testing.api_server.watch import Watch
 
 MAX_BODY = 3 * 1024 * 1024
-"""The maximum size of a request in bytes, the same as kube-apiserver's."""
+"""The maximum size of a request body in bytes, the same as kube-apiserver's."""
 
 MAX_CONNECTIONS = 500
 """The maximum number of connections. Each further connection replaces the one that has waited longest for a request."""
@@ -169,7 +169,7 @@ class Handler(BaseHTTPRequestHandler):
         """Log nothing, because `LocalApiServer.requests` contains everything."""
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:  # noqa: ARG002 - as in the standard library
-        """Answer a non-HTTP request with a Status. The standard library would send an HTML page."""
+        """Answer a request that `http.server` refuses. The answer is a Status instead of the default HTML page."""
         self.close_connection = True
         reason = HTTPStatus(code)
         problem = foreign_text(message or reason.phrase)

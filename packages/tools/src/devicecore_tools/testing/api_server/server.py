@@ -47,8 +47,8 @@ class LocalApiServer(Runs):
     patch (all four kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the
     rules of each kind; and for pods, also binding, eviction and the grace period. The server supports neither CEL nor
     garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition. The taint of a
-    Node follows its condition Ready. Otherwise, no controller runs: the test itself must mark a Node whose Lease is
-    late. The server answers in JSON, but also reads objects of these kinds as protobuf, except `skipNodeOperations`.
+    Node follows its condition Ready. Otherwise, no controller runs: the test itself must change the condition of a
+    Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.
@@ -93,7 +93,7 @@ class LocalApiServer(Runs):
         self.requests: list[Request] = []
         """The clients' requests so far, in the order in which they were read.
 
-        If there are very many, they are stored without details.
+        Once their details exceed `MAX_NOTED`, further requests are stored without details.
         """
         self.bugs: list[BaseException] = []
         """Exceptions caused by bugs in this server. `stop` raises the first of them."""
@@ -224,7 +224,7 @@ class LocalApiServer(Runs):
         return self.store.get(self._place(kind, name, namespace))
 
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
-        """Return the objects of a kind, in one namespace or in all, sorted by name."""
+        """Return the objects of a kind, in one namespace or in all, sorted by namespace and name."""
         self._check_process()
         return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 
@@ -263,7 +263,9 @@ class LocalApiServer(Runs):
         self.store.bind(self._place("Pod", pod, namespace), {"target": {"name": node}})
 
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
-        """Delete an object. `grace` is the grace period of a pod, in seconds. Return the deleted object.
+        """Delete an object, and return it as it was deleted or as it is while it terminates.
+
+        `grace` is the grace period of a pod, in seconds.
 
         Raises:
             ApiError: the object does not exist.
@@ -335,7 +337,7 @@ class LocalApiServer(Runs):
         return fault
 
     def note(self, request: Request) -> None:
-        """Record a request, but only its verb and path if earlier requests already use a lot of memory."""
+        """Record a request, without its query, headers and body if the requests already use a lot of memory."""
         added = weight([request.path, request.query, request.headers, request.body])
         with self._lock:
             self._noted += added

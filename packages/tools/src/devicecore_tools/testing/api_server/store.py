@@ -124,7 +124,9 @@ class Event:
 
 
 class ObjectStore:
-    """All objects, for use by several threads. Objects are copied when they are stored and when they are returned.
+    """All objects, for use by several threads.
+
+    Objects are copied when they are stored and, except by `select` and `events_after`, when they are returned.
 
     Args:
         kinds: the server's kinds, which change when definitions are stored.
@@ -161,7 +163,7 @@ class ObjectStore:
             return place.key in self._objects[place.kind.resource]
 
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
-        """Return the objects of one namespace or all, sorted by name, and the version of the list.
+        """Return the selected objects in one namespace or in all, sorted by namespace and name, and the list's version.
 
         These are the stored objects themselves. They are never modified, because each write creates a new object.
         """
@@ -182,9 +184,9 @@ class ObjectStore:
             return [event for event in later if event.kind.resource == kind.resource][::-1], self._version
 
     def wait_for(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait at most `timeout` seconds for `condition` to become true.
+        """Wait at most `timeout` seconds for `condition` to become true, and return whether it has become true.
 
-        The condition is evaluated after each write.
+        The condition is evaluated after each write, and after each call of `wake`.
         """
         with self._changed:
             return bool(self._changed.wait_for(condition, timeout))
@@ -211,7 +213,7 @@ class ObjectStore:
     def create(
         self, kind: Kind, namespace: str, body: Json, *, manager: str = "unknown", operation: str = "Update"
     ) -> Json:
-        """Create an object. `status` is ignored for kinds with that subresource, except for Node.
+        """Create an object. `status` is ignored for kinds with that subresource, except for Nodes and Namespaces.
 
         Raises ApiError if the object exists, or breaks the rules of its kind.
         """
@@ -361,7 +363,9 @@ class ObjectStore:
     def delete(
         self, place: ObjectPlace, preconditions: Mapping[str, str] | None = None, grace: int | None = None
     ) -> Json:
-        """Delete an object, or mark it as terminating while it has finalizers or a grace period. Return the old object.
+        """Delete an object, or mark it as terminating while it has finalizers or a grace period.
+
+        Return the deleted object, or the object as marked.
 
         Raises ApiError if the object does not exist, or a precondition does not hold.
         """
@@ -389,7 +393,7 @@ class ObjectStore:
             return self._remove(place)
 
     def delete_collection(self, kind: Kind, namespace: str | None, selector: Selector) -> list[Json]:
-        """Delete every matching object. Return the old objects. It is not an error if no object matches."""
+        """Delete every matching object, and return the objects as they were. It is not an error if none matches."""
         with self._changed:
             found, _ = self.select(kind, namespace, selector)
             for one in [value["metadata"] for value in found]:
