@@ -98,10 +98,10 @@ class Refused:
     """The facts about a node that refuses claims.
 
     Attributes:
-        verdicts: why each device was rejected.
+        verdicts: the verdict on each device for each request.
         devices: all devices of the node's pools.
         held_by: the devices that each claim holds, by the claim's name.
-        holders: each of these claims with its pods, by the claim's name.
+        holders: each claim in `held_by` with its pods, by the claim's name.
         classes: all DeviceClasses, by name.
         matches: evaluates an expression for a device.
         budget: the budget for finding changes.

@@ -281,7 +281,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fitting(self) -> int:
-        """How many devices fit each request on its own."""
+        """The sum of the numbers of devices that fit each request on its own."""
         return sum(
             one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
         )

@@ -48,7 +48,8 @@ class LocalApiServer(Runs):
     rules of each kind; and for pods, also binding, eviction and the grace period. The server supports neither CEL nor
     garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition. The taint of a
     Node follows its condition Ready. Otherwise, no controller runs: the test itself must change the condition of a
-    Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except `skipNodeOperations`.
+    Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except
+    `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.
