@@ -86,7 +86,7 @@ class Sample:
 
 @define
 class Shown:
-    """Watches Nodes or ResourceSlices, and records which nodes are as expected, and which nodes no longer are."""
+    """Watches Nodes or ResourceSlices, and records which nodes are complete, and which nodes no longer are."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]

@@ -1,4 +1,4 @@
-"""Draw `results.json` as `docs/performance.svg`, and write tables of the results into the pages that show them.
+"""Draw `results.json` as `docs/performance.svg`, and write tables of the results into pages of the documentation.
 
 The picture plots time against size for devicecore and Kubernetes, with one panel for each row.
 """

@@ -154,7 +154,7 @@ def _over_grpc(size: Size) -> Iterator[tuple[Bench, Callable[[str], object], str
 
 
 def first_list_over_grpc(size: Size) -> Times:
-    """Measure the time from a plugin's registration with a newly started manager until capacity shows its devices."""
+    """Measure the time from a plugin's registration with a new manager until capacity shows the plugin's devices."""
     with _plugin() as order:
         while True:
             with _listening(size) as (bench, sockets):

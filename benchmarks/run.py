@@ -78,7 +78,7 @@ class Figure:
 
     @property
     def ratio(self) -> float | None:
-        """How many times faster devicecore is than Kubernetes."""
+        """The factor by which devicecore is faster than Kubernetes, or None if Kubernetes is not measured."""
         return None if self.theirs is None else self.theirs / self.median
 
     def line(self) -> str:
@@ -134,7 +134,7 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 def memory() -> float:
     """Return the memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
-    # the process is not killed, so that it cleans up
+    # do not kill the process, so that it cleans up
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:
         assert child.stdout
         return int(child.stdout.read()) / 1024

@@ -84,7 +84,7 @@ Wait = Callable[[float], bool]
 @seconds_option(
     "--patience",
     None,
-    "How long a finding must stay the same before it is reported. Default: 1 to 15, depending on the kind; "
+    "How long a finding must stay the same before it is reported. Default: 1 to 40, depending on the kind;  "
     "0 if only files are read.",
     least=0,
 )
