@@ -1,7 +1,7 @@
 """Report the branch coverage of each part of devicecore: `python tools/coverage_of_parts.py 95 domain ports`.
 
-If a part's coverage is below the given percentage, the program prints the lines that no test runs, and exits
-with status 1. One process reports on all parts, because each further process would take a second to start.
+If a part's coverage is below the given percentage, the program prints the lines that no test runs, and exits with
+status 1. One process reports on all parts, because each further process would take a second to start.
 """
 
 import io
