@@ -147,8 +147,8 @@ class CheckpointSeen:
 
     `data` is None if nothing in the file could be read. A file with a wrong checksum can still be read.
 
-    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the content of the file.
-    `unwritable` says why a kubelet cannot write the file, or is empty if nothing seems to prevent that.
+    `receipts` holds the receipts that name CDI devices or cannot be read. `blob` is the content of the file, empty if
+    `data` is None. `unwritable` says why a kubelet cannot write the file, or is empty if nothing seems to prevent that.
     """
 
     verdict: FileReport
@@ -424,7 +424,7 @@ class PodSeen:
         lacks_sandbox: whether the status says that the pod has no sandbox.
         statuses: the health of each device in the pod's status, by container and resource, as the kubelet last wrote
             it.
-        tolerations: the Node taints that the pod tolerates.
+        tolerations: the pod's tolerations for Node taints.
         labels: the pod's labels with their values, except those that controllers add.
         made_at: the pod's creation time at the API server, in seconds since 1970, or None if that is not known.
         said: the reason and message in the pod's status, such as a kubelet's refusal.

@@ -332,7 +332,7 @@ def _of_pod_sizes(spec: Value) -> Iterator[str]:
 
 
 def _of_ports(spec: Value) -> Iterator[str]:
-    """Yield errors for host ports that two containers use, or that differ from the container port."""
+    """Yield errors for host ports that are used twice, or that differ from the container port on the host network."""
     seen = set()
     is_on_host = spec["hostNetwork"].boolean()
     for container in containers_of(spec):

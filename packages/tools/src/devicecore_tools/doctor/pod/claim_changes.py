@@ -310,7 +310,7 @@ class Refused:
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
 
     def _fitting(self, claim: UnallocatedClaim, request: DeviceRequest) -> int:
-        """Return how many devices fit a request if nothing else is allocated."""
+        """Return how many devices fit a request, according to the verdicts."""
         return sum(one.reason is None for one in self._about(claim, request))
 
     def _about(self, claim: UnallocatedClaim, request: DeviceRequest) -> Sequence[DeviceVerdict]:

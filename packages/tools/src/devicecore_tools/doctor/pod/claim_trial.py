@@ -449,14 +449,14 @@ class ClaimTrial:
         return after
 
     def idle_claims(self, pod: Pod, uid: str = "") -> list[str]:
-        """Return the pod's allocated claims that no other pod uses.
+        """Return the pod's allocated claims that only some nodes can use and that no other pod uses.
 
         A scheduler deallocates such claims if it finds no node for the pod (`deallocateOrDeletePodClaims`).
         """
         return self._idle(self.claims_named_by(pod), pod.name, uid)
 
     def _idle(self, names: Iterable[str], pod: str, uid: str = "") -> list[str]:
-        """Return the allocated claims whose only user is the pod with this name."""
+        """Return the allocated claims that only some nodes can use and that only the pod with this name uses."""
         idle = []
         for name in names:
             allocated = allocated_claim(self._objects.claims[name], ())

@@ -182,7 +182,7 @@ def _priority(spec: Value, classes: Mapping[str, PriorityClass]) -> tuple[int, b
 
 
 _KEPT_AWAY = (Toleration(operator="Exists", effect="NoSchedule"),)
-"""Tolerations for taints that schedulers ignore."""
+"""A toleration of all taints with the effect NoSchedule, which a kubelet ignores."""
 
 
 def _features(spec: Value) -> Iterator[str]:

@@ -306,7 +306,7 @@ class Volumes:
             if says:
                 labels = ", ".join(f"{label}={node.labels[label]}" for label in _ZONE_LABELS if label in node.labels)
                 volume = self.volumes.get(claim.volume)
-                has = f"volume {foreign_text(claim.volume)}" if claim.volume else f"of {claim.storage_class}"
+                has = f"volume {foreign_text(claim.volume)}" if claim.volume else f"StorageClass {claim.storage_class}"
                 only = f", which needs nodes with {foreign_text(volume.affinity)}" if volume and volume.affinity else ""
                 where = f", and node {node.name} has {foreign_text(labels)}" if labels else ""
                 because = f"PersistentVolumeClaim {foreign_text(name)} has {has}{only}{where}"

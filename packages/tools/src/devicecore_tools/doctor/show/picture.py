@@ -146,7 +146,7 @@ class NodePicture:
         boxes: the boxes, by NUMA nodes.
         owners: the pods of all cells, in order of appearance.
         further: the devices whose groups are not in the picture because there are too many groups.
-        of_node: the findings that do not concern a device in the picture.
+        of_node: the findings that no group in the picture shows.
         tally: all devices of the report.
     """
 
