@@ -171,7 +171,7 @@ class Resource:
 class Inventory:
     """All resources of a node that plugins have registered, now or within the grace period.
 
-    `former` contains the last reports of the resources that have expired since the start.
+    `former` contains the last reports of expired resources.
     """
 
     resources: Mapping[ResourceName, Resource] = field(factory=dict)
@@ -182,12 +182,14 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return a resource's current report, or None if no list has been sent (kubelet: key of `healthyDevices`)."""
+        """Return a resource's current report, or None if the resource has expired or no list has been sent yet."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 
     def last_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return the current report, or the expired one, whose devices containers may still hold (kubelet.md 3.6).
+        """Return a resource's current report, or the last one before it expired, or None (kubelet.md 3.6).
+
+        Containers may still hold devices of an expired resource.
 
         Raises TypeError if `name` is not a string but, for example, a plugin.
         """
@@ -251,7 +253,7 @@ class Inventory:
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "Inventory"]:
         """Remove the resources that are expired at `now`, in monotonic seconds (kubelet.md 3.6).
 
-        Return the sorted names of the removed resources, and the inventory without these resources.
+        Return the sorted names of the removed resources that had a report, and the new inventory.
         """
         live = {name: resource for name, resource in self.resources.items() if not resource.expired(now)}
         if len(live) == len(self.resources):

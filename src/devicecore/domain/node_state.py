@@ -130,7 +130,11 @@ class NodeState:
         return NodeState(self.inventory, self.ledger.evict(pods))
 
     def expire(self, now: float) -> tuple[tuple[ResourceName, ...], "NodeState"]:
-        """Return the resources whose grace period is over at `now` (monotonic seconds), and the state without them."""
+        """Remove the resources whose grace period is over at `now`, in monotonic seconds.
+
+        Return the sorted names of the removed resources that had a report, and the new state. The new state
+        keeps the reports of those expired resources whose devices containers still hold.
+        """
         removed, inventory = self.inventory.expire(now)
         if inventory is self.inventory:
             return removed, self
