@@ -66,7 +66,7 @@ class Stream:
             self._changed.wait_for(lambda: not self._waiting and not self._is_writing, patience)
 
     def close(self, patience: float) -> None:
-        """Wait for at most `patience` seconds until everything is written."""
+        """Accept no more text, and wait for at most `patience` seconds until everything is written."""
         with self._changed:
             self._report_dropped()
             self._closing = True

@@ -778,7 +778,7 @@ def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozense
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
-    """Return whether ids with the same nodes differ only in their last numbers, and all others differ elsewhere."""
+    """Return whether all ids that differ only in their last numbers have the same nodes."""
     stems: dict[str, set[frozenset[str]]] = {}
     for id_, given in nodes.items():
         stems.setdefault(_LAST_NUMBER.sub("", id_) if _LAST_NUMBER.search(id_) else id_, set()).add(given)

@@ -397,7 +397,7 @@ class BareKubelet:
         if not connection.dial(self.dial_timeout):
             connection.close()
             limit = counted(self.dial_timeout, "second")
-            registration.is_late = is_reachable(connection.path)  # late only if a connection is possible at all
+            registration.is_late = is_reachable(connection.path)  # a plugin without a listener is not just late
             return "dial", f"failed to dial device plugin within {limit}: {connection.why_not()}"
         registration.reached_after = time.monotonic() - began
         try:

@@ -96,7 +96,7 @@ def run(
 
 
 def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
-    """Run a check. A plugin exit is reported by the check that failed because of it, and by `stays-up`."""
+    """Run a check. A plugin exit is reported by the check that failed because of it, otherwise by `stays-up`."""
     exits, sentence = len(plugin.process.exits), ""
     plugin.lists.begin(check.name)
     problem: Failure | Skip | None = None
@@ -119,7 +119,7 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if isinstance(problem, Failure):
             plugin.process.reported.update(one.pid for one in plugin.process.exits[exits:])
         raise problem
-    return sentence  # even if the plugin crashed, because a plugin may exit in any way when its kubelet does
+    return sentence  # a crash alone is no failure: a plugin may exit in any way when its kubelet does
 
 
 @contextmanager

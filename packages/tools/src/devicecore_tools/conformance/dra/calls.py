@@ -89,7 +89,7 @@ class CallObserver:
 
 
 SLOW_CLAIM = 1.0
-"""If preparing a claim takes longer than this, in seconds, the driver is slow."""
+"""A driver that takes longer than this to prepare a claim, in seconds, is slow."""
 
 
 @define(eq=False)
@@ -143,7 +143,7 @@ class Calls:
 
     def _slowly(self, number: int) -> float:
         """Return how many seconds a call for this many claims may take, if the driver prepares them one by one."""
-        return 0.0 if math.isinf(self.fastest) else _SLACK * self.fastest * number  # infinite: none was prepared yet
+        return 0.0 if math.isinf(self.fastest) else _SLACK * self.fastest * number  # infinite: no claim is prepared yet
 
     # --- the end of a check -------------------------------------------------------------------------------------------
 

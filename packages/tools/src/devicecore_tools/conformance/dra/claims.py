@@ -457,7 +457,10 @@ class Claims:
 
 
 def _share_of(capacities: Sequence[Json]) -> Json | None:
-    """Return a request for an eighth of each capacity, or None if there is no capacity or one has a policy."""
+    """Return a request for an eighth of each capacity that all devices have, measured by the device with the least.
+
+    Return None if there is no such capacity, or if one has a request policy.
+    """
     names = set(capacities[0]).intersection(*capacities)
     if not names or any("requestPolicy" in one[name] for one in capacities for name in names):
         return None

@@ -195,7 +195,7 @@ class Environment:
         self._write_boot_id()
 
     def clear(self) -> None:
-        """Empty all directories that a driver writes to, except for what was there before the run."""
+        """Empty the directories for CDI files, state and `run`, except for what others have put there."""
         self._clear(self.cdi, self.run, self.plugins)
 
     def _clear(self, *directories: Path) -> None:
@@ -219,7 +219,7 @@ class Environment:
         return _contents(self.plugins, self._state_paths())
 
     def delete_state_files(self) -> None:
-        """Delete the files below the plugins directory.
+        """Delete the regular files below the plugins directory, except empty ones.
 
         Raises:
             OSError: there are too many files.
@@ -248,7 +248,7 @@ class Environment:
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 
     def files(self) -> set[Path]:
-        """Return the paths of all files in the run's directories.
+        """Return the paths of all files and directories in the run's directories.
 
         Raises:
             OSError: there are too many files.

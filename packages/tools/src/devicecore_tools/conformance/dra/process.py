@@ -21,9 +21,9 @@ from devicecore_tools.testing.process import POD_UID, PluginProcess, StillRunnin
 _MOST_FOR_CALLS = 900.0  # seconds by which slow calls may extend the run
 _SOON = 2.0  # seconds that a normal start takes
 _LAST_GRACE = 2.0  # seconds from SIGTERM to SIGKILL at the end of the run
-_MOST_HELD_UP = 2.0  # the longest wait for processors and disks that does not count, as a multiple of the limit
+_MOST_HELD_UP = 2.0  # how much waiting for processors and disks is excused at most, as a multiple of the limit
 CUT_GRACE = 1.0
-"""The seconds from canceling all calls to SIGTERM, and from SIGTERM to SIGKILL, when a run is out of time."""
+"""When a run is out of time: the seconds from canceling calls to killing processes, and from SIGTERM to SIGKILL."""
 
 
 class DriverProcess(SubjectProcess):
@@ -185,7 +185,7 @@ class DriverProcess(SubjectProcess):
         return True
 
     def allow_for(self, seconds: float) -> None:
-        """Extend the run for the first start, which took this many seconds, and for each later start."""
+        """Extend the run for a slow first start, which took this many seconds, and for each later start."""
         if seconds > _SOON:
             self.start_seconds += seconds
             self.deadline += seconds

@@ -64,7 +64,7 @@ class DriverRegistration:
     _finding: threading.RLock = field(factory=threading.RLock)
 
     def wait_for_first(self) -> DriverInstance | None:
-        """Wait until a registration socket is found and the registration has succeeded or failed."""
+        """Wait until a driver's registration has succeeded or failed. Return the instance, or None if there is none."""
 
         def look() -> DriverInstance | None:
             self.was_seen = self.was_seen or bool(self.kubelet.instances or self.environment.api.requests)

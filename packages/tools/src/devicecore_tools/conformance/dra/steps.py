@@ -1,7 +1,8 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
-Law: if several of the chosen checks need the same event, it happens only once for all of them. The checks' first parts
-run, then the event happens, then each second part runs when its check's turn comes.
+Law: if several of the chosen checks need the same event, the event happens only once for all of them, and once more for
+a check for which they left no free device. The checks' first parts run, then the event happens, then each second part
+runs when its check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -35,7 +36,7 @@ class Occurrence:
         end: waits until the event is over; may do nothing.
         undo: called after the last of the event's checks; may do nothing.
         before: called before the first parts; may do nothing.
-        keeps_claims: whether what the driver has made for prepared claims stays as it is.
+        keeps_claims: whether the event leaves everything that the driver created for prepared claims unchanged.
     """
 
     name: str
@@ -122,7 +123,7 @@ class Steps:
         return _Begun(parts, claims, problem)
 
     def abandon(self, reason: str) -> None:
-        """Skip the second parts that have not been run yet of all events that have happened."""
+        """For all events that have happened, skip the second parts that have not been run yet."""
         for look in self._begun.keys() - self._finished:
             self._problems.setdefault(look.event.name, Skip(reason))
 

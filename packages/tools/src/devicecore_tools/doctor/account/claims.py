@@ -162,7 +162,7 @@ def pci_address(text: str) -> str | None:
 
 
 def _prepared(look: Look) -> Iterator[tuple[PreparedDeviceSeen, tuple[Source, ...]]]:
-    """Return the devices of claims, from the kubelet's file if possible."""
+    """Yield the devices of claims, from the kubelet's file if possible."""
     watched = {(one.claim, device) for one in look.allocations.value or () for device in one.only_watched}
     seen: set[Device] = set()
     in_api = {one.key: one for one in look.claimed}

@@ -145,7 +145,7 @@ class DraDevices:
         )
 
     def drivers_of(self, claims: Iterable[str]) -> tuple[str, ...]:
-        """Return the drivers of allocated claims, each once."""
+        """Return the drivers of allocated claims, without duplicates."""
         return tuple(dict.fromkeys(driver for claim in claims for driver in self.allocated.get(claim, ())))
 
     def why_gone(self, driver: str) -> str:
@@ -277,7 +277,7 @@ def _told(owners: Iterable[Owner], names: tuple[str, ...]) -> str:
 
 
 def _owners(look: Look, pods: Pods, listed: Iterable[ClaimedDeviceSeen], claims: Iterable[str]) -> Iterator[Owner]:
-    """Return the containers that hold a device: first those in the kubelet's answer, then those in its file."""
+    """Yield the containers that hold a device: first those in the kubelet's answer, then those in its file."""
     prepared = look.claims.value
     names = set()
     for one in listed:
@@ -388,7 +388,7 @@ def _is_silent_driver(sockets: SocketsSeen, path: str) -> bool:
 
 
 def _prefixes(name: str) -> Iterator[str]:
-    """Return the possible driver names in a socket's name: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
+    """Yield the possible driver names in a socket's name: `<driver>[-<more>]-reg.sock` or `<driver>.sock`."""
     yield name.removesuffix(".sock")
     while "-" in name:
         name = name.rpartition("-")[0]

@@ -464,7 +464,7 @@ def _other_devices(claim: str, prepared: Collection[Device], known: AllocatedCla
 
 
 def _why_kept(facts: Facts, claim: AllocatedClaimSeen) -> str:
-    """Return why a claim blocks this node's devices although no pod here uses it, or "" if the claim is new."""
+    """Return what is unknown about a claim that keeps devices although no pod here uses it, or ""."""
     taken, pods = facts.look.taken, claim.pods
     if taken is None or not pods or not facts.pods.is_complete or not facts.look.pods.is_whole_or_recorded:
         return ""

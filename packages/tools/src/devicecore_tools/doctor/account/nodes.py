@@ -28,7 +28,8 @@ class Counts:
         requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
         free: devices that another pod may get.
-        unhealthy: devices in the Node's capacity that are not allocatable.
+        unhealthy: for a plugin, devices in the Node's capacity that are not allocatable; for a driver, devices with
+            such a taint.
     """
 
     allocatable: int | None
@@ -201,7 +202,7 @@ def _of_claim(
 
 
 def _is_free(device: DraDevice, *, is_taken: bool, has_shares: bool) -> bool | None:
-    """Return whether one more claim may get a device, or None if that depends on what is left of a shared device."""
+    """Return whether one more claim may get a device, or None if it is unknown whether enough of the device is left."""
     if device.is_tainted or device.has_room is False:
         return False
     if is_taken:

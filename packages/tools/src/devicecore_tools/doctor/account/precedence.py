@@ -420,9 +420,9 @@ def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[Alloc
 
 
 def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
-    """Return the containers whose devices neither the kubelet nor its checkpoint names (law 3).
+    """Yield the containers whose devices neither the kubelet nor its checkpoint names (law 3).
 
-    The result is certain if the kubelet lists the pod, or if no kubelet is running and the checkpoint could be read.
+    A result is certain only if the checkpoint is sound and the kubelet, if it answered, lists the pod.
     """
     named: Counter[tuple[tuple[str, str, str], str, str]] = Counter()
     for one in allocations:
@@ -470,7 +470,7 @@ class _ApiAllocations:
     def _of_any_pod(self) -> Mapping[tuple[str, str, str], deque[int]]:
         """The indexes of the allocations that contain a device, for entries whose UID no source names.
 
-        Allocations of pods with a different known UID are left out.
+        Allocations of pods whose UID is known are left out.
         """
         found: dict[tuple[str, str, str], deque[int]] = {}
         for number, one in enumerate(self._holdings):
@@ -498,7 +498,7 @@ class _ApiAllocations:
         return places
 
     def _left(self, container: str, resource: str, device: str) -> Iterator[int]:
-        """Yield the allocations that contain a device, regardless of their pods' UIDs.
+        """Yield the allocations that contain a device and whose pods' UIDs are unknown.
 
         An allocation is not yielded twice, because its device has been matched by then.
         """

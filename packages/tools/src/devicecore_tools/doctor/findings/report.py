@@ -1,7 +1,7 @@
 """The report on a node: its sources, its devices and its problems.
 
-Laws: each device that a source names has a row. A finding is reported only if every `Look` shows it with the same
-evidence.
+Laws: each device that a source names has a row. A finding is reported only if it lasts: later `Look`s must show it with
+the same evidence.
 """
 
 import re

@@ -193,7 +193,7 @@ class CallWatch(CallObserver):
         self._kept[claim.uid] = _Kept(claim, allocated, answer, names, edits, mounted)
 
     def _allocated(self, claim: Claim) -> _Allocated:
-        """Return what the claim's object says was allocated, or nothing if the object is not there."""
+        """Return what the claim's object says was allocated, or nothing if the object is gone."""
         try:
             body = self.driver.api.get("ResourceClaim", claim.name, claim.namespace)
         except ApiError:

@@ -73,7 +73,7 @@ _FAILURE = ApiError(500, "InternalError", "Internal error occurred: etcdserver: 
 
 
 def attributes(driver: DriverUnderTest) -> Iterator[tuple[str, str, Any]]:
-    """Yield the device, name and value of each published attribute; for lists, each value."""
+    """Yield the device, name and value of each published attribute, and of each item if the value is a list."""
     for device in driver.slices.devices:
         for name, attribute in (device.body.get("attributes") or {}).items():
             value = next(iter(attribute.values()), None) if isinstance(attribute, dict) else attribute

@@ -24,7 +24,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "no kubelet is running on the node, or the kubelet does not answer",
         find=kubelet.kubelet_gone,
         next="Containers keep running with their devices. No pod is admitted, stopped or reported until a kubelet is "
-        "running. After about 40 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
+        "running. After 40 to 50 s the Node becomes NotReady, and after 5 minutes its pods are evicted.",
         do="Start the kubelet: systemctl restart kubelet. If it exits again, the end of its log says why: journalctl "
         "-u kubelet -n 50.",
         confirm="systemctl status kubelet, and the end of the kubelet's log.",
