@@ -95,7 +95,7 @@ class ClusterNode:
         self.engine.stop()
 
     def run_until(self, condition: Callable[[], object], seconds: float = PATIENCE) -> None:
-        """Run the engine and the writer in turn until a condition is true."""
+        """Run turns of the engine until a condition is true."""
         end = threading.Event()
         timer = threading.Timer(seconds, end.set)
         timer.start()

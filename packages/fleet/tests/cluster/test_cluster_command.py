@@ -111,7 +111,7 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory
 
 
 def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServer, directory: Path) -> None:
-    """The Node belongs to a running kubelet, which has a pod and renews its Lease."""
+    """A Node that devicecore did not create exists under that name, and a pod is bound to it."""
     server.create({"kind": "Node", "metadata": {"name": NODE}, "status": {"capacity": {GPU: "4"}}})
     server.create(a_pod("database"))
     server.bind("database", NODE)

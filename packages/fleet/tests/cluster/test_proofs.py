@@ -46,7 +46,7 @@ class Nodes:
             connection.gate.listed([])
 
     def runs(self, *names: str) -> None:
-        """Bind a pod to each of these nodes, and run it there."""
+        """Bind a pod to each of these nodes, and report that the pod runs there."""
         for name in names:
             connection, link = self.nodes[name]
             spec = {"nodeName": name, "containers": [{"name": "main", "image": "none"}]}

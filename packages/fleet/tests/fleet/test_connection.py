@@ -64,12 +64,12 @@ class Connected:
         return self.server.create({"kind": "Pod", "metadata": {"name": name}, "spec": spec})
 
     def takes(self, pod: Json) -> None:
-        """Show the node a pod, and check that the pod runs."""
+        """Show the node a pod, and report that the pod runs."""
         self.connection.gate.seen("ADDED", pod)
         self.runs()
 
     def runs(self) -> None:
-        """Run all pods that the node has seen."""
+        """Report that the pods that the node has newly seen run."""
         for found in self.link.feed.poll().added:
             self.link.reporter.report(found, PodReport(Outcome(OutcomeKind.RUNS), {}))
 

@@ -51,7 +51,7 @@ class World:
         self.closing = ExitStack()
 
     def close(self) -> None:
-        """Stop the fleet, and check that it made no request that the manifest's role does not allow."""
+        """Stop the fleet, and check that it made no request that the manifest's roles do not allow."""
         self.closing.close()
         asked = {(one.verb, one.resource) for one in self.server.requests}
         assert asked <= permitted(), asked - permitted()

@@ -236,7 +236,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 
 @pytest.fixture
 def odd_file(tmp_path: Path) -> str:
-    """A file with a correct checksum. Two pods hold one device, and one holds devices of an unregistered resource."""
+    """A file with a correct checksum. Two pods share a device, and a third pod has devices of an unregistered resource."""
     entries = (
         PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1", "gpu-2")}),
         PodDevicesEntry("uid-1", "side", GPU, {0: ("gpu-1",)}),
@@ -299,7 +299,7 @@ def test_a_resource_or_a_pod_that_is_not_there_gives_status_1(devicecore: Run, o
         assert (ran.returncode, f"has {missing}. It has: " in ran.stderr) == (1, True)
 
 
-def test_free_and_pod_exclude_each_other(devicecore: Run, odd_file: str) -> None:
+def test_free_and_pod_cannot_be_used_together(devicecore: Run, odd_file: str) -> None:
     """A free device has no pod."""
     ran = devicecore("checkpoint", "show", "--free", "--pod", "uid-1", odd_file)
     assert (ran.returncode, "--free and --pod cannot be used together" in ran.stderr) == (2, True)

@@ -58,7 +58,7 @@ def test_an_example_stays_on_one_line_however_narrow_the_terminal(columns: int) 
         assert examples <= shown, path
 
 
-def test_the_list_of_commands_says_of_each_what_it_does_in_a_whole_sentence() -> None:
+def test_the_list_of_commands_describes_each_in_a_whole_sentence() -> None:
     """At 80 columns, click would cut off a longer first sentence."""
     groups = [tree, *(command for _, command in every_command(tree) if isinstance(command, click.Group))]
     for group in groups:

@@ -330,7 +330,7 @@ def test_a_claim_that_was_made_for_another_pod_is_not_used(tmp_path: Path, capsy
 
 
 def test_a_toleration_is_not_proposed_for_a_pods_limit(tmp_path: Path, capsys: Capsys) -> None:
-    """A scheduler makes the claim for an extended resource, and gives it no tolerations."""
+    """A scheduler creates the claim for an extended resource without tolerations."""
     taints = [{"key": "bad", "effect": "NoSchedule"}]
     spec: Json = {"driver": "f.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     spec["devices"] = [{"name": "d0", "taints": taints}]
@@ -358,7 +358,7 @@ def serving(name: str, created: int) -> Json:
 def test_the_newest_of_two_classes_serves_a_resource(limit: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
     """A scheduler may not know the older class by its implicit resource name.
 
-    If two classes are equally old, the first by name counts.
+    If two classes are equally old, the first by name is used.
     """
     spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slices = [

@@ -170,7 +170,7 @@ def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> 
 def test_a_number_that_was_not_read_is_never_zero(
     missing: str, kinds: list[str], tmp_path: Path, capsys: Capsys
 ) -> None:
-    """Without pods or claims, no device is shown as free, and the exit status shows that."""
+    """Without pods, no plugin's device is shown as free, and without claims, no driver's device. The status is 3."""
     files = saved(tmp_path / "some.json", [one for one in CLUSTER if one["kind"] != missing])
     document = asked(capsys, files, status=3)
     assert list(document["not_read"]) == kinds
