@@ -236,7 +236,7 @@ GPU, NIC = "example.com/gpu", "example.com/nic"
 
 @pytest.fixture
 def odd_file(tmp_path: Path) -> str:
-    """A file with a correct checksum. Two pods share a device, and a third pod has devices of an unregistered resource."""
+    """A file with a correct checksum. Two pods hold one device, and a third pod holds devices without a plugin."""
     entries = (
         PodDevicesEntry("uid-1", "main", GPU, {0: ("gpu-1", "gpu-2")}),
         PodDevicesEntry("uid-1", "side", GPU, {0: ("gpu-1",)}),

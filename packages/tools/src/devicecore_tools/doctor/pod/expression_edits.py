@@ -145,7 +145,7 @@ def conjuncts(expression: str) -> list[str]:
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return a version of an expression that also has a value for devices without an attribute."""
+    """Return a version of an expression that has a value even for devices that lack an attribute."""
     found = []
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"

@@ -121,7 +121,7 @@ class Match:
 
 
 def find(text: str) -> Match | None:
-    """Return the row that matches a kubelet's refusal, or None if no row matches the text.
+    """Return the match between a kubelet's refusal and a row of the table, or None if no row matches the text.
 
     `text` is the message from a pod's status, an event or a waiting container.
     """

@@ -205,7 +205,7 @@ def _owner(cell: Cell, room: float) -> str:
 
 
 def _condition(cell: Cell) -> str:
-    """Return the health of a device, and how certain its holder is if it is known."""
+    """Return the health of a device and, unless its holder is unknown, how certain the holder is."""
     row = cell.rows[0]
     sign = {"Healthy": "", "unknown": "health "}.get(row.health, "\u2715 ")
     return f"{sign}{row.health}, {row.state.value}" if cell.kind is not CellKind.UNKNOWN else f"{sign}{row.health}"
