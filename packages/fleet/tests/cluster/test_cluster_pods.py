@@ -390,7 +390,7 @@ def test_a_pod_that_does_not_fit_is_refused_as_a_kubelet_refuses_it(server: Loca
         node.run_until(lambda: all(node.events(name) == [said] for name, said in expected.items()))
 
         node.server.change("Node", NODE, lambda found: found["metadata"]["labels"].update(disk="ssd"))
-        # This pod can be admitted only if the Node is read again.
+        # The pod `later` can be admitted only if the Node is read again.
         node.bind(asking("later", 2, affinity=REQUIRED, nodeSelector={"disk": "ssd"}, port=80, ip="10.0.0.2"))
         node.run_until(is_shown(node, a="Running", later="Running", **failed))
         taint = {"key": "k", "effect": "NoExecute"}

@@ -286,7 +286,7 @@ def test_conditions_of_others_stay_and_gates_keep_a_pod_from_being_ready() -> No
 
 
 def test_the_containers_of_a_pod_that_ends_before_they_start_are_lost() -> None:
-    """A kubelet knows nothing about the first container it was supposed to start, and has not tried the others."""
+    """A kubelet knows nothing about the first container that it should have started, and has not tried later ones."""
     pod = new_pod("p", {})
     facts = PodFacts("Failed", NOW, has_sandbox=True, ended=NOW, exit_code=143)
     assert pod_status(pod, facts)["phase"] == "Pending"

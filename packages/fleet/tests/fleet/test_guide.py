@@ -1,6 +1,6 @@
-"""docs/run-a-cluster.md: its files are valid, its scenario happens as described, and its commands exist.
+"""The files in docs/run-a-cluster.md are valid, and its scenario happens as described.
 
-The commands of docs/test-your-scheduler.md exist, too.
+The commands in docs/run-a-cluster.md and docs/test-your-scheduler.md exist.
 """
 
 import re

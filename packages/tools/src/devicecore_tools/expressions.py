@@ -2,7 +2,7 @@
 
 Law: an expression that only compares the driver's name does not need a library. Without the library (as in
     devicecore.pyz), expressions that also compare string attributes, like those of NVIDIA's DeviceClasses, can be
-    evaluated, too. Any other expression raises a `SelectorError`.
+    evaluated, too. Evaluating any other expression then raises a `SelectorError`.
 """
 
 import re

@@ -350,7 +350,7 @@ def test_calls_that_a_driver_need_not_get_are_in_the_allocation(place: Path, cap
 
 
 def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Capsys) -> None:
-    """In Kubernetes 1.36, a tainted device keeps its counter, so the other device stays free forever."""
+    """In Kubernetes 1.36, a tainted device blocks its counters, so a device that shares them stays free forever."""
     uses = [{"consumesCounters": [{"counterSet": "card", "counters": {"slots": {"value": n}}}]} for n in ("2", "1")]
     taints = [{"key": "example.com/xid", "effect": "NoSchedule"}]
     tainted = device("gpu-0", "H100", 0, taints=taints, **uses[0])

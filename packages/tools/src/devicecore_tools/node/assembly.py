@@ -93,7 +93,7 @@ def start(
     last_to_first: ExitStack,
     problem: Callable[[], str] = str,
 ) -> NodeEngine:
-    """Start the manager, then the pod-resources API, which lists its allocations.
+    """Start the manager, then the pod-resources API, which lists the manager's allocations.
 
     Pods come from `outside` if it has a source of pods, otherwise from manifests. `problem` returns why the process is
     not healthy, or an empty string. Raises SetUpError and StoreError.

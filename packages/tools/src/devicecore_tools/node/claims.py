@@ -58,7 +58,7 @@ class NodeClaims:
     handler.
 
     Args:
-        make: creates the DRA manager with an observer. It is called once, when the manager is first needed.
+        make: a function that creates the DRA manager with an observer, called once, when the manager is first needed.
         wake: called from other threads when `advance` has something to do.
         workers: the threads that prepare claims, which several nodes may share; by default, the node's own threads.
         release_workers: the threads that release claims; by default, `workers`.

@@ -1,7 +1,7 @@
 """What `devicecore kubelet` reads from a DRA manager: whether to retry a pod, and what to show.
 
-Law: no function here calls drivers or the API server, because the main thread calls these functions. This module
-    imports only the domain of the library.
+Law: no function of this module calls drivers or the API server, because the main thread calls these functions. From
+    the library, this module imports only the domain.
 """
 
 from collections.abc import Callable, Iterable, Mapping

@@ -54,7 +54,7 @@ _log = logging.getLogger(__name__)
 
 @define
 class _LastLook:
-    """What the engine saw in its last pass. If nothing has changed since, the next pass does nothing."""
+    """What the engine saw in its last pass. If nothing has changed since that pass, the next one does nothing."""
 
     state: NodeState | None = None
     claims: object = None
@@ -325,7 +325,7 @@ class NodeEngine:
         self._last.state, self._last.claims, self._has_new = state, claims, False
         self._facts.look(state)
         due = [entry for entry in self._pending.values() if self._is_due(entry, now)]
-        # The pods tried least recently come first. Otherwise, a pod whose plugin hangs could always come first.
+        # The pods tried least recently come first, so that a pod whose plugin hangs cannot always come first.
         for entry in sorted(due, key=lambda entry: entry.tried_at):
             entry.claim_facts = self._claim_facts(entry)
             self._attempts.begin(entry, self._facts.of(entry.lane.resources))

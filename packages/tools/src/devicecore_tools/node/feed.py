@@ -41,7 +41,7 @@ class PodFeed(PodSource, Protocol):
     def keeps_refused(self) -> bool:
         """Whether a refused pod waits and is retried, because no scheduler could place it on a different node.
 
-        Otherwise a refused pod fails.
+        If this is False, a refused pod fails.
         """
 
     @property

@@ -44,7 +44,7 @@ class Workers:
 
     The threads are daemon threads, so they never delay the exit of the process.
 
-    There are at most `limit` threads. If `limit` is 0, the caller of `submit` does the work.
+    `limit` is the maximum number of threads. If `limit` is 0, the caller of `submit` does the work.
     """
 
     def __init__(self, limit: int | None = None) -> None:

@@ -125,7 +125,7 @@ class NodeSettings:
         topology: the machine's NUMA nodes and the policy for them.
         policy: chooses a container's devices from the available ones; None means the kubelet's order.
         allow_shared_directory: whether other users may write to the root or a directory in it.
-        metrics_port: where to serve metrics, or None.
+        metrics_port: the port on which metrics are served, or None.
         server: how the node uses an API server, or None to publish its status in a file.
         managers: the CPU manager and the memory manager, or None if neither pins anything.
     """

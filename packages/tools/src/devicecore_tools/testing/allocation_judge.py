@@ -1,8 +1,8 @@
 """Judges an allocation of claims by the text of the API, and searches exhaustively to tell whether one is possible.
 
 The judge was written from the comments in `k8s.io/api/resource/v1` (1.37.2) and from enhancement proposals 4381, 4815,
-4816 and 5075, without reading `devicecore.domain.allocation`. This module imports nothing from that package, which
-`make imports` checks. The judge can therefore show where that package, or Kubernetes, misreads the API.
+4816 and 5075, without reading `devicecore.domain.allocation`. This module imports nothing from that package
+(`make imports` checks this), so the judge can show where that package, or Kubernetes, misreads the API.
 
 Laws: a judge never reports that a claim cannot be allocated before it has tried all choices (otherwise it raises
     `TooLargeError`). Each error names the API field and quotes its sentence (`Rule`). Where the text leaves

@@ -4,7 +4,7 @@ Law: every wait has a timeout, and its error says what was expected and what the
 no cluster and no root privileges. Claims and devices share one kubelet, with one life cycle and one clock.
 
 `DraKubelet` accepts drivers in any language over gRPC on unix sockets. `MemoryDraKubelet` accepts Python objects and is
-faster. Both have the same methods.
+faster. Both kubelets have the same methods.
 """
 
 import os
@@ -519,7 +519,7 @@ class DraKubelet(BaseDraKubelet):
 
     @property
     def plugins(self) -> Path:
-        """The directory for the sockets and state of drivers, like `plugins` on a node. It survives a reboot."""
+        """The directory for the sockets and state of drivers, like `plugins` on a node. A reboot does not empty it."""
         return self.directory / "plugins"
 
     @property

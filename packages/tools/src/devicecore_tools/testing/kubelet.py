@@ -4,7 +4,7 @@ Law: every wait has a timeout, and its error says what was expected and what the
 no cluster and no root privileges.
 
 `Kubelet` accepts plugins in any language over gRPC on a unix socket. `MemoryKubelet` accepts Python objects and is
-faster. Both have the same methods.
+faster. Both kubelets have the same methods.
 """
 
 import os

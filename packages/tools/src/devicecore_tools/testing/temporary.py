@@ -41,8 +41,8 @@ def new_short_directory() -> Path:
 def remove_tree(path: Path) -> None:
     """Remove a directory and its contents, or a file or link in its place. It is not an error if nothing exists.
 
-    `shutil.rmtree` fails for a link, a thousand nested directories, or a directory without permissions. Here
-    each level is moved up before its parent is removed, so paths stay short and there is no recursion.
+    `shutil.rmtree` fails for a link, a thousand nested directories, or a directory without permissions. This function
+    moves each level up before it removes the level's parent, so paths stay short and there is no recursion.
 
     Raises:
         OSError: something in the tree cannot be removed, or another process has kept creating files there for a minute.

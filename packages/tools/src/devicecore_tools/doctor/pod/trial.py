@@ -636,7 +636,7 @@ def _counts(facts: Facts, listed: Mapping[ResourceName, Sequence[Device]]) -> di
 
 
 def _stopped(facts: Facts, tolerations: Sequence[Toleration] | None) -> tuple[str, str]:
-    """Return why no pod can start, whatever it requests, and the remedy. Both are empty if the pod may start."""
+    """Return why no pod can start, whatever it requests, and the remedy, or two empty strings if pods may start."""
     if facts.kubelet is KubeletNow.STOPPED:
         return "no kubelet is running on this node, so no pod starts", CURES["kubelet-gone"]
     if facts.kubelet is KubeletNow.SILENT:

@@ -257,7 +257,7 @@ class Volumes:
         return None
 
     def _handle(self, key: str) -> tuple[str, str]:
-        """Return the driver and the name of a claim's volume. Both are empty if no CSI driver serves the volume."""
+        """Return the driver and the name of a claim's volume, or two empty strings if no CSI driver serves it."""
         claim = self.claims.get(key)
         if claim is None:
             return "", ""

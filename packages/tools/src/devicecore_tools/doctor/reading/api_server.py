@@ -163,8 +163,8 @@ def read_objects(
 ) -> dict[str, Json | str]:
     """Return the objects of a node by kind, or of all nodes if `node` is empty.
 
-    If `events_of`, the namespace and name of a pod, is given, that pod's events are read. Otherwise, the events that
-    say why pods do not start are read.
+    If `events_of`, the namespace and name of a pod, is given, that pod's events are read. Without `events_of`, the
+    events that say why pods do not start are read.
 
     If a kind cannot be read, or `budget` does not allow reading it, its value is a sentence that says why. Raises
     NodeNameError if no node can have this name.

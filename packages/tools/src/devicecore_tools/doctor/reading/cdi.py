@@ -75,7 +75,7 @@ def _specs(directory: str, files: list[Path], rest: _Rest, notes: list[str]) -> 
         if rest.bytes < 0 or rest.devices < 0:
             what = f"than {MAX_BYTES_OF_ALL:,} bytes" if rest.bytes < 0 else "devices than doctor reads"
             unread = counted(len(files) - number, "file")
-            notes.append(f"{directory}: {unread} were not read, because the CDI files together contain more {what}")
+            notes.append(f"{directory}: the CDI files together contain more {what}, so doctor skipped {unread}")
             return
         try:
             if not stat.S_ISDIR(path.stat().st_mode):

@@ -196,8 +196,8 @@ class NodeSources:
     def begin(self, patience: float | None) -> None:
         """Start a report. Processes are asked for their identity again.
 
-        If `patience` is less than the default, it is the total number of seconds for querying the processes. There is
-        always enough time for one answer.
+        If `patience` is less than the default, it is the total number of seconds for querying the processes. The total
+        time is always enough for one answer.
         """
         self._listeners = self._lists = None
         self._first_made = {}

@@ -72,7 +72,7 @@ def pods_in(document: Value) -> tuple[PodSeen, ...]:
 def events_in(document: Value) -> tuple[EventSeen, ...]:
     """Return the events about pods in a list, or in one event.
 
-    Raises DocumentError if the document is not a complete list of events.
+    Raises DocumentError if the document is neither an Event nor a complete list of events.
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))

@@ -1,7 +1,7 @@
 """Reads and writes records. A record is a directory with the content of all sources, and is read like the node itself.
 
-Laws: a file that is not in the record was not read. Such a file counts as missing on the node only if `sources.json`
-says that it was missing. A saved pod has no environment, annotations or volumes.
+Laws: a file that is not in the record was not read. A file counts as missing on the node only if `sources.json` says
+that it was missing. A saved pod has no environment, annotations or volumes.
 """
 
 import json

@@ -94,7 +94,7 @@ def _check_pods(document: Mapping[str, Any]) -> None:
         return  # the format of kubelets before 1.32, for which we cannot compute the checksum
     data, stored = document["data"], document.get("checksum") or 0
     if not isinstance(data, str) or not isinstance(stored, int) or isinstance(stored, bool):
-        raise _DamagedError("data or checksum has a value of the wrong kind")
+        raise _DamagedError("data or checksum has a value of the wrong type")
     _compare(fnv1a_32(f"(string){data}".encode()), stored)
     entries = _object(data).get("entries")
     if entries is not None and not isinstance(entries, dict):

@@ -57,7 +57,7 @@ _ALWAYS: Iterable[str] = (
 )
 """The maps that always exist, even if empty.
 
-A manager that fills such a map does not own it. This does not apply to `Items` with these names.
+A manager that fills such a map does not own it. `Items` with these names are not such maps.
 """
 
 _OF_A_DEVICE = "conditions"

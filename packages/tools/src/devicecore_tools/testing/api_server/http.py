@@ -231,8 +231,7 @@ class Handler(BaseHTTPRequestHandler):
         elif target is None:
             self._send(200, discovery(request.path, api.kinds), {})
         elif request.verb == "list":
-            # A list request with a large body already holds a slot. It must not wait for a second slot while holding
-            # the first.
+            # A list request with a large body already holds a slot, and must not wait for a second slot.
             with nullcontext() if self._is_large() else self.server.large:
                 answer = carry_out(api.store, request, target)
                 self.connection.settimeout(SENDING_SECONDS)

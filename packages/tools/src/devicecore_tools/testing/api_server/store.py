@@ -165,7 +165,7 @@ class ObjectStore:
     def select(self, kind: Kind, namespace: str | None, selector: Selector) -> tuple[list[Json], int]:
         """Return the selected objects in one namespace or in all, sorted by namespace and name, and the list's version.
 
-        These are the stored objects themselves. They are never modified, because each write creates a new object.
+        The returned objects are the stored ones, which are never modified, because each write creates a new object.
         """
         with self._changed:
             stored = sorted(self._objects[kind.resource].items(), key=itemgetter(0))
