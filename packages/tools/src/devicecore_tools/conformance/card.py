@@ -116,7 +116,7 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the last output before each crash and before the end of the run, each with a title."""
+    """Yield the last output before each exit and, if the run failed, at its end, each with a title."""
     for sentence, printed in crashes(report):
         yield f"The {report.kind} exited on its own: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:

@@ -37,7 +37,7 @@ _NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # names and numbers that diff
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit it causes, and from an exit to the next start
 _LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has also closed its socket
-_MAX_EXITS = 3  # during one wait
+_MAX_EXITS = 3  # restarts during one wait
 
 
 def _kinds_of(crashes: Iterable[str]) -> set[str]:

@@ -933,10 +933,10 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of the response for all devices with those of the responses for single devices.
+    """Compare these parts of the responses for several devices with those of the responses for single devices.
 
-    Raises Failure if a name that only one device has is missing, or if the value for all devices equals the value for
-    one of them. Raises Skip if the responses cannot be compared.
+    Raises Failure if a name that only one device has is missing, or if the devices have different values but the value
+    for several devices equals that of one of them. Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}

@@ -491,8 +491,8 @@ class Calls:
 
         The default is the limit for preparing this number of claims.
 
-        A call takes at most half of the remaining time, so that a driver that hangs can fail other checks, too.
-        Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
+        If more than 20 seconds are left for the run, a call takes at most half of them, so that a driver that hangs can
+        fail other checks, too. Raises CallFailedError if the call failed. Raises Skip if no time is left for the run.
         """
         self.process.require_time()
         wanted, left = self._call_timeout(claims) if timeout is None else timeout, self.process.time_left

@@ -215,7 +215,7 @@ def _because(why: WhyAbsent, look: Look, kubelet: KubeletNow, sockets: PluginSoc
 def _without_devices(
     look: Look, lists: Lists, sockets: PluginSockets, held: Iterable[tuple[int, ...]], resource: str
 ) -> Iterator[tuple[Source, str]]:
-    """Return, by source, the evidence that there is no healthy device.
+    """Yield, by source, the evidence that there is no healthy device.
 
     The kubelet's answer omits devices on no NUMA node, so it is not always evidence.
     """

@@ -41,7 +41,8 @@ from devicecore_tools.doctor.look.values import (
 class KubeletNow(Enum):
     """What is known about the kubelet's process.
 
-    `STOPPED` means that no process listens on the kubelet's sockets, and `SILENT` that one listens but does not answer.
+    `STOPPED` means that no process listens on the kubelet's sockets, and `SILENT` that the kubelet does not answer or,
+    according to the Node, does not report to the API server.
     """
 
     ANSWERS = "answers"
@@ -266,7 +267,7 @@ KUBELET_SOCKETS = ("device-plugins/kubelet.sock", POD_RESOURCES_SOCKET)
 
 @frozen
 class Missing:
-    """A running container that requests more devices than the kubelet or its checkpoint names."""
+    """A container that requests more devices than the kubelet and its checkpoint name."""
 
     pod: PodSeen
     container: str
@@ -287,7 +288,7 @@ class Holders:
         by_device: the owners of each device, by resource.
         shared: the devices of each resource that have more than one owner.
         in_use: the devices of each resource that owners hold, in order. Owners whose pods are gone do not count.
-        missing: the containers whose devices neither the kubelet nor its checkpoint names.
+        missing: the containers that request more devices than the kubelet and its checkpoint name.
     """
 
     entries: Mapping[tuple[ContainerKey, ResourceName], Allocation]
@@ -420,7 +421,7 @@ def _only_in_a_status(pods: Pods, known: list[AllocationSeen]) -> Iterator[Alloc
 
 
 def _missing(look: Look, pods: Pods, allocations: tuple[AllocationSeen, ...]) -> Iterator[Missing]:
-    """Yield the containers whose devices neither the kubelet nor its checkpoint names (law 3).
+    """Yield the containers that request more devices than the kubelet and its checkpoint name (law 3).
 
     A result is certain only if the checkpoint is sound and the kubelet, if it answered, lists the pod.
     """
@@ -657,7 +658,7 @@ class Lists:
 
     @cached_property
     def _on_no_node(self) -> Mapping[str, AbstractSet[str]]:
-        """Return the devices that are on no NUMA node according to their plugin.
+        """The devices that are on no NUMA node according to their plugin.
 
         The kubelet's answer omits such devices.
         """

@@ -642,7 +642,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
 
 
 def _mounted_files(driver: DriverUnderTest, prepared: Prepared) -> list[Path]:
-    """Return the paths in the plugins directory that the claim's containers mount and that contain the claim's name."""
+    """Return the paths in the plugins directory that the claim's containers mount and that contain its name or UID."""
     found: list[Path] = []
     for name in prepared.names:
         with suppress(UnresolvableError):  # reported by another check
@@ -958,7 +958,7 @@ def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozens
 
 
 def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
-    """Return the edits without anything that only identifies the claim."""
+    """Return the edits with the claim's UID and name replaced, so that edits for different claims can be compared."""
     return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
 
 

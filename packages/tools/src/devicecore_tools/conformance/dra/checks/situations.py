@@ -113,7 +113,7 @@ class Situation:
     listener: socket.socket | None = None
 
     def begin(self, driver: DriverUnderTest) -> None:
-        """Prepare a claim of each form, using at most half of the free devices, or a single device."""
+        """For the first cell, prepare a claim of each form, using at most half of the free devices, or one device."""
         if self.left == 0:
             self.known.clear()
             self.plant(driver)

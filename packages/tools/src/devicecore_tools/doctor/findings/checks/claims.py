@@ -154,7 +154,7 @@ def _prepares_nothing(dra: DraDevices, driver: str) -> bool:
 
 
 def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim neither the kubelet nor its claims file lists for them."""
+    """Find running pods with a ResourceClaim that the kubelet or its claims file does not list for them."""
     file, api = look.claims.value, look.pod_resources.value
     if file is None or file.problem or not (api is not None or kubelet is KubeletNow.STOPPED):
         return
@@ -184,7 +184,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim is allocated differently on the API server, or not reserved for them."""
+    """Find running pods whose ResourceClaim on the API server is gone, allocated elsewhere or not reserved for them."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -314,7 +314,7 @@ def two_claims(look: Look, dra: DraDevices) -> Iterator[Found]:
 
 
 def slices_missing(look: Look, dra: DraDevices) -> Iterator[Found]:
-    """Find running drivers that have prepared devices of this node but have no ResourceSlices left."""
+    """Find running drivers that have no ResourceSlices for this node."""
     if look.slices.value is None:
         return
     published = {one.driver for one in look.slices.value}

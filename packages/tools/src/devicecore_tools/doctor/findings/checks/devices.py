@@ -185,7 +185,7 @@ def _names_all(pod: PodSeen, resource: str) -> bool:
 def more_allocated_than_allocatable(
     look: Look, holders: Holders, lists: Lists, numa_nodes: NumaNodes
 ) -> Iterator[Found]:
-    """Find resources for which containers hold more healthy devices than are allocatable."""
+    """Find resources of which containers hold more devices than the Node has, or than are allocatable."""
     node = look.node.value
     sick = _held_and_sick(holders, lists, numa_nodes)
     for resource, devices in holders.live.items():
@@ -306,7 +306,7 @@ def numa_node_missing(look: Look, numa_nodes: NumaNodes, absent: Mapping[str, Ab
 
 
 def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mapping[str, Absence]) -> Iterator[Found]:
-    """Find running pods that hold or request a resource that the Node does not have at all."""
+    """Find resources that running pods hold or request, but that the Node does not have at all."""
     node = look.node.value
     if node is None or not node.name:
         return
@@ -325,7 +325,7 @@ def node_lacks_resource(look: Look, pods: Pods, holders: Holders, absent: Mappin
 
 
 def same_ids(lists: Lists) -> Iterator[Found]:
-    """Find two resources from one vendor with the same ids, which may allocate one device twice."""
+    """Find resources from one vendor with the same ids, because a kubelet may allocate one device for each of them."""
     by_ids = grouped(
         ((resource.partition("/")[0], frozenset(devices)), resource)
         for resource, devices in lists.devices.items()

@@ -95,7 +95,7 @@ def node_missing(look: Look, kubelet: KubeletNow) -> Iterator[Found]:
 
 
 def node_takes_no_pod(look: Look, pods: Pods) -> Iterator[Found]:
-    """Find out whether the Node is cordoned, under pressure or at its pod limit."""
+    """Find out whether the Node is cordoned, under pressure, tainted by a program, or at its pod limit."""
     if look.node.value is None:
         return
     for one in closures(look.node.value, pods):

@@ -17,7 +17,7 @@ from devicecore_tools.doctor.look.values import Look, Source, grouped
 
 
 def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterator[Found]:
-    """Find running pods that request devices, but for which neither the kubelet nor its checkpoint names any."""
+    """Find running pods that request more devices than the kubelet and its checkpoint name."""
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():

@@ -40,7 +40,7 @@ _BYTES_PER_DEVICE = 13  # for each id in a list: two tags, two lengths, and the 
 def plugin_gone(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """Find resources that pods hold or request although the plugin is gone and the kubelet has no devices."""
+    """Find resources without devices whose plugin is gone, if pods hold or request them or the Node has them."""
     node = look.node.value
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
