@@ -27,7 +27,7 @@ def test_nothing_is_folded_that_does_not_go_to_a_terminal(capsys: pytest.Capture
 
 
 def test_a_long_name_does_not_move_all_values_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:
-    """If values moved to the right, a name of 1,000 characters would turn a value of 1 MB into 50 MB."""
+    """Values next to a name of 1,000 characters would be folded into so many lines that 1 MB becomes 50 MB."""
     print_pairs("title", [("n" * 900, "a " * 10_000), ("short", "value")])
     said = capsys.readouterr().out
     assert len(said) < 200_000

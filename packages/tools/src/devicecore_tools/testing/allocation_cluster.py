@@ -281,7 +281,7 @@ def _pools_of(slices: Sequence[Json], node: Node, views: Mapping[PoolKey, View])
 
 
 class Cluster:
-    """The published devices, and what the cluster's claims hold of them."""
+    """The published devices, and what the cluster's claims already hold."""
 
     def __init__(self, case: Json, node: Node, views: Mapping[PoolKey, View]) -> None:
         self._with_lists = bool((case.get("features") or {}).get("ListTypeAttributes"))

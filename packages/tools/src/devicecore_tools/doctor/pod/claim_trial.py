@@ -435,7 +435,7 @@ class ClaimTrial:
         return [name for name in resources if machine and (size := machine.allocatable.get(name)) and size.nanos]
 
     def without(self, names: Collection[str]) -> "ClaimTrial":
-        """Return a trial on the same cluster without the allocations of some claims."""
+        """Return a trial on the same cluster without the allocations of the claims with these names."""
         claims = {
             name: Value({**cast("dict[str, object]", one.data), "status": {}}, one.place, one.step)
             if name in names

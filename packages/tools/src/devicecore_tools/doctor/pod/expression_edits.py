@@ -228,7 +228,7 @@ def wanted_drivers(expression: str) -> list[str]:
 
 
 def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
-    """Return an expression with the strings at some places replaced."""
+    """Return an expression with the given parts replaced, or None if `found` names no part."""
     text = expression
     for start, before, after in reversed(found):
         text = f"{text[:start]}{after}{text[start + len(before) :]}"

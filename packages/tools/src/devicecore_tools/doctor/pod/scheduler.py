@@ -24,7 +24,7 @@ NEXT = (
 """What the scheduler does next."""
 
 NodesSeen = Mapping[str, Mapping[str, tuple[int, int]]]
-"""The Nodes by name, each with capacity and allocatable of its extended resources."""
+"""The Nodes by name, each with the capacity and allocatable of its extended resources."""
 
 _MAX_REASONS = 20
 _MAX_SHOWN = 600  # how many characters of an error are shown

@@ -1,7 +1,7 @@
 """All nodes of a cluster, from the API server or from files with its objects.
 
 Law: a node's look contains only objects that name the node, so all looks together are no larger than the input. Sources
-on the node itself count as not read. Devices that do not name a node are in a separate look.
+on the node itself are marked as not read. Devices that do not name a node are in a separate look.
 """
 
 import time

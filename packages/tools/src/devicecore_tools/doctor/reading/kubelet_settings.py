@@ -48,7 +48,7 @@ class _Process:
 
     @property
     def flags(self) -> dict[str, str]:
-        """The flags of the process with their values. If a flag is repeated, the last value counts."""
+        """The flags of the process with their values. If a flag is repeated, the last value is used."""
         words = (self.place / "cmdline").read_bytes().decode(errors="replace").split("\0")
         found = {}
         for word, following in zip(words, [*words[1:], ""], strict=True):

@@ -147,7 +147,7 @@ class NodeSources:
     documents: dict[str, Any] = field(init=False, factory=dict)
     """The API server's objects as last read, by the names of their files in a record."""
     _is_remote: bool = field(default=False, init=False)
-    """Whether the node's kubelet is on another machine, so that only the API server counts."""
+    """Whether the node's kubelet is on another machine, so that only the API server is queried."""
     _may_be_remote: bool = field(default=False, init=False)
     """Whether no directory or socket of this machine was given."""
 

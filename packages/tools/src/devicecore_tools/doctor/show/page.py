@@ -20,7 +20,7 @@ from devicecore_tools.doctor.show.drawing import DEFINITIONS, STYLE, WIDTH, cont
 from devicecore_tools.doctor.show.picture import Box, Cell, NodePicture, kind_of, place_of
 
 MAX_FINDINGS = 200
-"""The maximum number of findings on a page. The page says how many more there are."""
+"""The maximum number of findings on a page. The page says how many findings it leaves out."""
 
 _MAX_DEVICES = 40  # how many devices of a finding are named one by one
 _MAX_OWNERS = 200  # the maximum number of pods in the legend

@@ -109,7 +109,7 @@ class Field:
     # --- rules --------------------------------------------------------------------------------------------------------
 
     def unchanged(self, was: object, *shown: object) -> None:
-        """Require that the value is the same as before to Go clients, which leave out empty fields."""
+        """Require that Go clients, which leave out empty fields, cannot tell the value from the earlier one."""
         if not is_same(self.value, was):
             self.invalid("field is immutable", *shown)
 

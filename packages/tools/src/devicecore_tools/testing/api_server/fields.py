@@ -253,7 +253,7 @@ def _with_above(paths: Iterable[FieldPath]) -> set[FieldPath]:
 
 
 def _without(value: Json, gone: Fields) -> Json:
-    """Return a `keyed` object without some fields. Maps left without any fields are also removed."""
+    """Return a `keyed` object without the fields `gone`. Maps left without any fields become `Emptied`."""
     above = _with_above(gone)
 
     def left(value: Json, path: FieldPath) -> Json:

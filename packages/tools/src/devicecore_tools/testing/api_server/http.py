@@ -42,7 +42,7 @@ IDLE_SECONDS = 300.0
 MAX_LARGE = 16
 """How many lists and requests with large bodies are served at the same time.
 
-Each of them may take a few hundred megabytes. The same number of additional large bodies may be received in the
+Each such request may take a few hundred megabytes. The same number of additional large bodies may be received in the
 meantime, so slow senders do not keep a list waiting.
 """
 

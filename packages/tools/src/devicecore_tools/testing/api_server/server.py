@@ -44,12 +44,12 @@ class LocalApiServer(Runs):
 
     Use the server as a context manager, or call `start` and `stop`; after a stop, `start` serves the same objects on
     the same port. The server supports the verbs get, list, watch (with bookmarks and initial events), create, update,
-    patch (all four kinds), delete and deletecollection, versions and conflicts, field ownership, finalizers, and the
-    rules of each kind; and for pods, also binding, eviction and the grace period. The server supports neither CEL nor
-    garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition. The taint of a
-    Node follows its condition Ready. Otherwise, no controller runs: the test itself must change the condition of a
-    Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except
-    `skipNodeOperations`.
+    patch (all four kinds), delete and deletecollection. It also implements versions and conflicts, field ownership,
+    finalizers, and the rules of each kind, and for pods, binding, eviction and the grace period. The server supports
+    neither CEL nor garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition.
+    The taint of a Node follows its condition Ready. No other controller runs: the test itself must change the condition
+    of a Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except
+    for the field `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.
@@ -97,7 +97,7 @@ class LocalApiServer(Runs):
         Once their details exceed `MAX_NOTED`, further requests are stored without details.
         """
         self.bugs: list[BaseException] = []
-        """Exceptions caused by bugs in this server. `stop` raises the first of them."""
+        """Exceptions caused by bugs in this server. `stop` raises the first such exception."""
         self.watch_seconds = watch_seconds
         self.bookmark_seconds = bookmark_seconds
         self.serves_watch_list = serves_watch_list
