@@ -192,8 +192,8 @@ class Pool:
     Attributes:
         slices: the `spec`s of the slices.
         node: the node for which claims are judged.
-        numbers: the acceptable numbers of slices. All slices must state one of these numbers.
-        is_lenient: whether it is enough that one slice states an acceptable number.
+        numbers: the acceptable numbers of slices.
+        is_lenient: whether it is enough that one slice states an acceptable number; otherwise, all must state the same.
     """
 
     slices: Sequence[Json]

@@ -51,10 +51,11 @@ _NO_OWNER = ("", "free", "none")
 def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     """Return the node that a document describes. A device whose owner is `unknown` counts as held.
 
-    If `doctor` has found that no kubelet is running, the node admits no pod.
+    If `doctor` has found a problem that keeps every pod from starting (`CURES`), the node admits no pod.
 
     Args:
-        document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope` and `numaNodes`.
+        document: an object with `devices`, and optionally `name`, `topologyPolicy`, `topologyScope`, `numaNodes` and
+            `findings`.
         topology: the defaults for missing fields. If no NUMA nodes are given, the devices' NUMA nodes are used.
 
     Raises:

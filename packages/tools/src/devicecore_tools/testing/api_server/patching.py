@@ -22,7 +22,7 @@ MERGE_KEYS: Mapping[str, str] = {
     },
     "hostIPs": "ip",
 }
-"""The lists that have a `patchMergeKey` in the kinds of `kinds`, with that key.
+"""The lists that have a `patchMergeKey` in the kinds that `kinds` lists, with that key.
 
 Lists of container statuses have no such key.
 """

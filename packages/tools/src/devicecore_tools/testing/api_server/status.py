@@ -126,7 +126,7 @@ def unknown_group() -> ApiError:
 
 
 def unknown_path() -> ApiError:
-    """Return the error for a path at which a known group has nothing."""
+    """Return the error for a path at which a known group serves nothing."""
     return generic(404, "NotFound", "the server could not find the requested resource")
 
 
