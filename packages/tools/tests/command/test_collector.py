@@ -1,4 +1,4 @@
-"""After a block that changes the settings of the cyclic garbage collector, the earlier settings are restored."""
+"""The settings of the cyclic garbage collector are restored after a block that changes them."""
 
 import gc
 from collections.abc import Callable

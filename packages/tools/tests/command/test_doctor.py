@@ -86,7 +86,7 @@ def test_a_finding_is_printed_with_everything_that_belongs_to_it(file: Path, cap
 
 
 def large_report(findings: int) -> NodeReport:
-    """Return a report on 300 pods with 3 devices each, 1,100 free devices, and some findings."""
+    """Return a report on 300 pods with 3 devices each, 1,100 free devices, and this many findings."""
     held = [
         DeviceRow(
             GPU, f"gpu-{one}", (0,), "Healthy", f"default/pod-{one // 3}", "", "main", (Source.PODS,), OwnerState.LIVE
@@ -120,7 +120,7 @@ def test_the_verdict_and_all_findings_are_on_the_first_screen(findings: int, wid
 
 
 def test_the_verdict_counts_findings_and_the_table_counts_free_devices_once() -> None:
-    """There are free devices on both sides of a held device, and two findings start with the same few words."""
+    """There are free devices on both sides of a held device, and all findings have the same short text."""
     full = large_report(3)
     rows = (full.devices[-1], full.devices[0], full.devices[-2])
     alike = tuple(evolve(one, brief="the same") for one in full.findings)

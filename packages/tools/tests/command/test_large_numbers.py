@@ -2,7 +2,7 @@
 
 Whatever the number, `why` and `fits` end with a sentence or a verdict.
 
-Each numeric field of each object that the commands read is set to the largest 64-bit value, and to larger values.
+Numeric fields of each object that the commands read are set to 10^18, which fits into 64 bits, and to 10^30.
 """
 
 import copy

@@ -408,7 +408,7 @@ def test_the_overhead_of_a_runtime_counts_in_what_is_proposed(
 def test_a_claim_of_a_former_pod_of_the_same_name_keeps_its_devices(
     uid: str, status: int, tmp_path: Path, capsys: Capsys
 ) -> None:
-    """A scheduler takes away a claim's devices only if no other pod uses the claim. UIDs identify the pods."""
+    """A scheduler deallocates a claim only if no other pod uses it, and pods with different UIDs are different pods."""
     claim: Json = {"kind": "ResourceClaim", "metadata": {"name": "c", "namespace": "ml"}}
     claim["spec"] = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "f"}}]}}
     fields = [{"key": "metadata.name", "operator": "In", "values": ["n9"]}]
