@@ -377,7 +377,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
-        """Wait until a driver has at least this many connected instances. Return the newest instance.
+        """Wait until a driver has at least this many connected instances, and return the newest instance.
 
         Raises:
             WaitTimeoutError: there were not enough instances before the timeout.
@@ -401,7 +401,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
-        """Wait until a driver has published at least this many devices. Return the names of the driver's devices.
+        """Wait until a driver has published at least this many devices, and return the names of its devices.
 
         Raises:
             WaitTimeoutError: there were not enough devices before the timeout.

@@ -248,11 +248,11 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     # --- waiting ------------------------------------------------------------------------------------------------------
 
     def wait_for_resource(self, resource: str, *, timeout: float | None = None) -> tuple[Device, ...]:
-        """Wait until a plugin serves `resource` and has sent its first list. Return the list.
+        """Wait until a plugin serves `resource` and has sent a list, and return the devices that it lists.
 
         Raises:
             InvalidResourceNameError: kubelets do not accept that resource name.
-            WaitTimeoutError: no such plugin or no list appeared before the timeout.
+            WaitTimeoutError: no plugin served the resource and sent a list before the timeout.
             ExitedEarlyError: a plugin process exited in the meantime.
         """
         __tracebackhide__ = True
@@ -294,7 +294,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
     def wait_for_device(
         self, resource: str, device: str, health: Health = Health.HEALTHY, *, timeout: float | None = None
     ) -> Device:
-        """Wait until a connected plugin reports this health for `device`. Return the device.
+        """Wait until a connected plugin reports this health for `device`, and return the device.
 
         Raises:
             WaitTimeoutError: the plugin did not report this health before the timeout.

@@ -326,7 +326,7 @@ class PluginProcess(HasLifecycle):
         return sum(pid != self.pid and _stat(pid)[:1] == ["Z"] for pid in _session(self.pid))
 
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
-        """Wait for a line that contains `text`. Return the line. `timeout` is in seconds.
+        """Wait for a line that contains `text`, and return that line. `timeout` is in seconds.
 
         Raises:
             NotPrintedError: no such line was printed before the timeout.
@@ -347,7 +347,7 @@ class PluginProcess(HasLifecycle):
         raise NotPrintedError(text, timeout, self.last_output)
 
     def wait(self, timeout: float = 30.0) -> int:
-        """Wait until the process has exited. Return its exit status. `timeout` is in seconds.
+        """Wait until the process has exited, and return the exit status. `timeout` is in seconds.
 
         Raises:
             StillRunningError: the process did not exit before the timeout.
