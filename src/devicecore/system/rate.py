@@ -38,7 +38,7 @@ class TokenBucket:
 
     @property
     def full(self) -> bool:
-        """Return whether the bucket behaves like a new bucket."""
+        """Whether the bucket behaves like a new bucket."""
         with self._lock:
             return self._at(self._clock()) >= self._burst
 

@@ -83,7 +83,7 @@ def next_pairs(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: Clai
 
 
 def _missing_drivers(trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer) -> Iterator[str]:
-    """Return a sentence for each request whose driver publishes nothing for a node."""
+    """Yield a sentence for each request whose driver publishes nothing for a node."""
     classes = {one.name: one for one in trial.objects.classes}
     here = {pool.key[0] for pool in trial.pools(best.node)}
     for request in (one for claim in claims for one in claim.alternatives):

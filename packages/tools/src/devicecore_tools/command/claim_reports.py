@@ -281,7 +281,7 @@ class ClaimReport:
         return f" on {best.node.name}{which}: {says}"
 
     def _first_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
-        """Return rows for a scheduler's or an API server's reasons that apply before devices are considered."""
+        """Yield rows for a scheduler's or an API server's reasons that apply before devices are considered."""
         if self._overruled is not None:
             yield "reason", self._overruled
         elif self.asks is not None and self.asks.said:

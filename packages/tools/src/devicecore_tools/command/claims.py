@@ -123,7 +123,7 @@ def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Va
 
 
 def items_in(document: Value) -> Iterator[Value]:
-    """Return the objects in a document, including the members of lists."""
+    """Yield the objects in a document, including the members of lists."""
     if document["items"].data is None:
         yield document
     else:

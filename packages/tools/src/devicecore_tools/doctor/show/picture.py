@@ -60,7 +60,7 @@ class Tally:
 
     @property
     def text(self) -> str:
-        """Return text such as `8 devices: 3 held, 5 free, 1 not healthy`."""
+        """Text such as `8 devices: 3 held, 5 free, 1 not healthy`."""
         parts = (
             (self.held, "held"),
             (self.free, "free"),

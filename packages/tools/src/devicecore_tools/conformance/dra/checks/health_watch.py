@@ -76,7 +76,7 @@ class HealthWatch:
         return self.code != "UNIMPLEMENTED"
 
     def wait(self, condition: Callable[[], object], timeout: float) -> bool:
-        """Wait until the condition is met or the call has ended. Return whether the condition is met."""
+        """Wait until the condition is met, the call has ended, or time is up. Return whether the condition is met."""
         with self._changed:
             self._changed.wait_for(lambda: condition() or self.code, timeout)
             return bool(condition())

@@ -92,7 +92,7 @@ CLAIM_IS_READ = (
 
 
 class Row(NamedTuple):
-    """Return the identity of a device in a response."""
+    """A device in a response, reduced to what checks compare."""
 
     pool: str
     device: str

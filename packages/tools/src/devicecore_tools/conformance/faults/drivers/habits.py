@@ -130,7 +130,7 @@ class WritesAndForgets(GoodDriver):
 
 
 class RenamesItsDevices(GoodDriver):
-    """The driver's devices have new names after each start, and the driver releases what its last process prepared."""
+    """The driver's devices have new names after each start, so claims from before the start hold none of them."""
 
     is_good = True
 
@@ -373,7 +373,7 @@ class NamesMetadataByClaims(WritesMetadata):
 
 
 class DescribesDevicesOnce(WritesMetadata):
-    """One permanent CDI file contains all devices. Only the device that mounts the metadata belongs to a claim."""
+    """One permanent CDI file contains all devices. Only the CDI device that mounts the metadata belongs to a claim."""
 
     @property
     def standing(self) -> Path:

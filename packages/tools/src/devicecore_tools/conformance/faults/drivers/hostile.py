@@ -217,7 +217,7 @@ class WritesCdiFilesElsewhere(GoodDriver):
 
 
 class PutsPipes(GoodDriver):
-    """The driver puts a pipe, a device and a self-referencing link among its CDI files."""
+    """The driver puts a pipe, a link to a device and a link to itself among its CDI files."""
 
     def serve(self) -> None:
         if not (self.cdi / "a.json").exists():

@@ -267,7 +267,7 @@ class SharesAVariable(GoodDriver):
 
 
 class Trusting(GoodDriver):
-    """The driver trusts everything in the request."""
+    """A driver that can read a claim without comparing the UID."""
 
     def status_of(self, claim: Message) -> Json:
         return self.call("GET", claim_path(claim.namespace, claim.name))[1]
@@ -367,7 +367,7 @@ class SharesDevices(GoodDriver):
 
 @fails("prepares-what-is-allocated-now")
 class AnswersFromMemory(GoodDriver):
-    """The driver keeps the answers for unprepared claims."""
+    """The driver keeps its first answer for a claim, even after the claim is unprepared."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -516,7 +516,7 @@ class NeverBinds(GoodDriver):
 
 @fails("answers-with-requests-without-alternatives")
 class KnowsNoAlternatives(GoodDriver):
-    """The driver looks for each result's request name among the claim's requests."""
+    """The driver looks up each result's request by its full name, and finds none for an alternative."""
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = super().results_of(allocation)
@@ -550,7 +550,7 @@ class CountsEntries(GoodDriver):
 
 @fails("prepares-claims-at-the-same-time")
 class OneCallAtATime(GoodDriver):
-    """The driver refuses a call while it is preparing another claim."""
+    """The driver refuses to prepare a claim while it is preparing another one."""
 
     breaks_too = {"prepares-claims-in-different-orders-at-once": "Calls for the same claims overlap."}
     busy = ""
@@ -568,7 +568,7 @@ class OneCallAtATime(GoodDriver):
 
 @fails("prepares-one-claim-in-several-calls-at-once")
 class NoLockPerClaim(GoodDriver):
-    """The driver refuses a claim while it is preparing that claim."""
+    """The driver refuses a second call for a claim while it is preparing that claim."""
 
     breaks_too = {
         "prepares-after-cancelled-calls": "The canceled calls are still running when the claim is prepared again.",
@@ -645,7 +645,7 @@ class AcceptsAnyUid(Trusting):
 
 
 class HoldsDevicesForAnyUid(Trusting):
-    """The driver records a holder for each device, but ignores the claim's UID."""
+    """The driver records which claim holds each device, but does not compare the claim's UID with the object's."""
 
     def load(self) -> None:
         super().load()
@@ -724,7 +724,7 @@ class Hasty(GoodDriver):
 
 @fails("leaves-claims-as-they-are")
 class TakesAwayConsumers(GoodDriver):
-    """The driver writes a claim's status without reading it first."""
+    """When the driver unprepares a claim, it removes the consumers from the claim's status."""
 
     def unprepare_claim(self, claim: Message) -> None:
         super().unprepare_claim(claim)

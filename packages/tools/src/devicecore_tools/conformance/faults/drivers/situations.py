@@ -108,7 +108,7 @@ class ForgetsItsClaimsAtItsEnd(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class CleansItsFilesAtStart(GoodDriver):
-    """The driver recreates a claim's files only when the claim is prepared again."""
+    """When the driver starts, it removes the claims' CDI files, and recreates them only for a prepare call."""
 
     def load(self) -> None:
         super().load()
@@ -300,7 +300,7 @@ class MountsAFileThatIsNotThere(GoodDriver):
 
 @fails("keeps-cdi-devices-after-a-kill", "keeps-cdi-devices-after-sigterm")
 class EmptiesItsMountsAtStart(GoodDriver):
-    """The driver recreates the file that a claim's containers mount only when the claim is prepared again."""
+    """When the driver starts, it removes files that containers mount, and recreates them only for a prepare call."""
 
     def load(self) -> None:
         for path in self.directory.glob("*.conf"):

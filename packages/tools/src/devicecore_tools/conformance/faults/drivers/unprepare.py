@@ -272,7 +272,7 @@ class LosesUnprepares(GoodDriver):
 
 @fails("frees-the-device")
 class KeepsDevices(GoodDriver):
-    """A device stays reserved for a while, unless its claim is sent again."""
+    """The last released device stays reserved until one other claim for it has been refused."""
 
     breaks_too = dict.fromkeys(
         [
