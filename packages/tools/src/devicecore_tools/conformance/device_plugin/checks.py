@@ -688,7 +688,7 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     "of them.",
 )
 def gives_each_node_its_own_container_path(plugin: PluginUnderTest) -> str:
-    """The paths in the answer for all devices are compared."""
+    """The paths in each answer for several devices are compared."""
     plugin.lists.two_devices()
     allocate_or_skip(plugin, plugin.lists.healthy)
     number = 0
@@ -1188,7 +1188,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
 
 @contextmanager
 def _unless_taken_at_first(plugin: PluginUnderTest, device: str, number: int) -> Iterator[None]:
-    """Skip the check if even the first call in this block fails; another check reports that."""
+    """Skip the check if this block fails for the first call with a device; another check reports that."""
     try:
         yield
     except Failure:
@@ -2203,7 +2203,7 @@ def keeps_its_answers(plugin: PluginUnderTest) -> str:
     clause=f"{ADVICE} What other containers have is in the request, so the plugin need not remember it.",
 )
 def keeps_its_preferences(plugin: PluginUnderTest) -> str:
-    """Each answer to GetPreferredAllocation so far is compared with the first one for the same request."""
+    """Each answer to GetPreferredAllocation so far must fit if an earlier answer to the same request did."""
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce this method")
     lists = plugin.lists
@@ -2213,7 +2213,7 @@ def keeps_its_preferences(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="each list contains every device in the previous list, with the same health",
+    expected="a device that is healthy in one list is also healthy in the next list",
     clause=(
         f"{CHANGES} Nothing has happened to the devices. While a device is missing or unhealthy, even for a moment, "
         "a kubelet refuses pods that need it."

@@ -75,7 +75,7 @@ def require_service(watch: HealthWatch) -> None:
     found=("kubernetes-sigs/dra-driver-nvidia-gpu#1423", "kubernetes-sigs/dra-driver-cpu#249"),
 )
 def survives_being_asked_for_health(driver: DriverUnderTest) -> str:
-    """NodeWatchResources is called ten times on a driver that does not serve health, and then a claim is prepared."""
+    """NodeWatchResources is called ten times on a driver that does not serve health, then NodePrepareResources."""
     process, codes = driver.process.running, []
     for _ in range(_CALLS):
         with HealthWatch(driver.registration.reachable) as watch:

@@ -873,7 +873,7 @@ def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="an error for the second claim, and success once the first is unprepared",
+    expected="an error for the second claim",
     clause="The scheduler may be wrong, for example after a pod was force-deleted. A driver should check that a device "
     "is not in use by another claim. (kubeletplugin, DRAPlugin.PrepareResourceClaims)",
     found=("kubernetes-sigs/dra-example-driver#263", "kubernetes/kubernetes#141471"),

@@ -130,7 +130,7 @@ def _asked(driver: DriverUnderTest) -> str:
     "allocates no device from an incomplete pool.",
 )
 def completes_its_pools(driver: DriverUnderTest) -> str:
-    """The slices of each pool are counted until they are complete."""
+    """The slices of each pool are counted until all pools are complete."""
     _ = published(driver)
     took = driver.slices.wait_for_pools()
     incomplete = [_incomplete(pool) for pool in driver.slices.pools() if not pool.is_complete]

@@ -298,7 +298,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
 def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
-    """The preparation of a claim fails because its allocation is incomplete, and the claim is unprepared."""
+    """The preparation of a claim fails because one of its devices does not exist, and the claim is unprepared."""
     require_tolerance(driver)
     require_freeing(driver)
     before = driver.environment.cdi_names()
