@@ -483,7 +483,7 @@ def _refusal(
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
-    """Return `listed` with its last number raised so far that no later list will contain the result."""
+    """Return `listed` with its last number raised by so much that no later list will contain the new id."""
     ids = {device.ID for device in plugin.lists.devices} | {listed}
     while listed in ids:
         listed = _LAST_NUMBER.sub(lambda found: f"{int(found[0]) + _FAR:0{len(found[0])}}", listed)

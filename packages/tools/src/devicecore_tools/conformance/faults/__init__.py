@@ -57,7 +57,7 @@ class Planted:
         sentence: what the program does.
         options: the options of `devicecore conformance plugin` or `driver` that reveal the program's fault.
         place: identifies the program among the programs of its kind.
-        breaks_too: other checks that also cannot pass because of the program's fault.
+        breaks_too: other checks that cannot pass because of the program's fault.
     """
 
     name: str
@@ -249,7 +249,7 @@ PLUGIN_FAULTS: dict[str, str] = {
 }
 
 
-# Each fault, with the other checks that cannot pass on it either.
+# Faults, with the other checks that cannot pass on them either.
 _BREAKS_TOO: dict[str, str] = {
     "never-returns": "returns-to-a-kubelet-that-was-away returns-after-kubelet-sock-is-recreated "
     "returns-after-two-restarts",

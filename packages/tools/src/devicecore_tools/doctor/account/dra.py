@@ -248,7 +248,7 @@ def _devices(look: Look, pods: Pods) -> Iterator[tuple[Device, DraDevice]]:
 def _left(
     published: Mapping[Device, PublishedDeviceSeen], taken: Iterable[Device], used: Iterable[Device]
 ) -> Mapping[tuple[str, str], tuple[Left, Left]]:
-    """Return what is left of each pool's counters after `used` is deducted, and after `taken` is deducted.
+    """Return, for each pool, what is left of its counters next to the devices in `used`, and next to those in `taken`.
 
     Some of the devices in `used` may only be watched, which leaves them available.
     """

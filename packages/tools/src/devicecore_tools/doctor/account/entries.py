@@ -200,7 +200,7 @@ def _registration(facts: Facts, living: int) -> str:
 
 
 def seconds_to_settle(look: Look) -> float:
-    """Return after how many seconds all plugins' sockets are old enough to count as stable."""
+    """Return the number of seconds after which all plugins' sockets are old enough to count as stable."""
     sockets = look.sockets.value
     made = sockets.made if sockets else {}
     own = [time for path, time in made.items() if path.startswith(PLUGINS_PREFIX) and path != KUBELET_SOCKET]

@@ -1,4 +1,4 @@
-"""What is observed in every call and every event of a run, whatever a check looks at.
+"""What is observed in every call and every event of a run, regardless of what checks compare.
 
 Law: what a check has itself reported is not reported a second time.
 """
@@ -112,7 +112,7 @@ class CallWatch(CallObserver):
             self._version = self.driver.api.store.version
 
     def ends(self, claims: Sequence[Claim], answer: Mapping[str, Any], *, is_unprepare: bool) -> None:
-        """Examine the answers of a call, and look at the other claims."""
+        """Examine the answers to a call, and check the other claims."""
         if threading.get_ident() != self._thread:
             return
         done = "unprepared" if is_unprepare else "prepared"
@@ -141,7 +141,7 @@ class CallWatch(CallObserver):
         self.note(HELD, f"{some(devices)} stayed in use: {why}")
 
     def happens(self, what: str, *, keeps_claims: bool) -> None:
-        """Look at the claims after an event, or forget them if the event may change them."""
+        """Check the claims after an event, or forget them if the event may change them."""
         if not keeps_claims:
             self.drops()
         with suppress(OSError, Skip):

@@ -313,7 +313,7 @@ def require_keys(answer: Mapping[str, Any], claims: Sequence[Claim]) -> None:
     found=("pydra, which sent no pool name",),
 )
 def answers_with_pool_and_device_names(driver: DriverUnderTest) -> str:
-    """The pools and names of the prepared devices are compared with the claim's allocation."""
+    """The pools and names of the devices in the answer are compared with the claim's allocation."""
     claim = driver.claims.new()
     devices = driver.calls.ready_devices(claim)
     nameless = [one for one in devices if not one.pool_name or not one.device_name]

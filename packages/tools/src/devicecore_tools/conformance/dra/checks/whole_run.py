@@ -1,4 +1,4 @@
-"""The whole run: what must be true of every call and every event, whatever other checks look at.
+"""The whole run: what must be true of every call and every event, regardless of what other checks compare.
 
 Law: these checks run last, and fail only if no other check has reported the same.
 """
@@ -22,7 +22,7 @@ from devicecore_tools.conformance.model import Severity, require, some
 MUST = Severity.MUST
 
 _CLAIMS = ("cdi", "prepare", "unprepare", "situations", "state", "rolling update")
-"""The groups of checks that look at claims in the same way."""
+"""The groups of checks that compare claims in the same way."""
 
 
 @at_the_end(

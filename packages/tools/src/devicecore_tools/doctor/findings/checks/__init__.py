@@ -419,8 +419,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         next="If the plugin hangs, admission of a pod that requests the plugin's resource hangs, too, because the "
         "kubelet has no deadline for Allocate. If the plugin is gone, its devices are unhealthy.",
         do="Restart the plugin. The plugin's log shows what it was waiting for.",
-        confirm="Check whether the plugin's process is running (and not stopped, state T), and restart it. A socket "
-        "without a process is left over from a plugin that was killed.",
+        confirm="Check whether the plugin's process is running (and not stopped, state T). A socket without a process "
+        "is left over from a plugin that was killed.",
         issue=f"{_KUBERNETES}117435",
         keeps=Keeps.OF_RESOURCE,
     ),
@@ -598,8 +598,8 @@ CHECKS: tuple[NodeCheck, ...] = (
         "cdi-unresolvable",
         "a container was given a CDI device that no file defines",
         find=file.unresolvable_cdi_names,
-        next="The kubelet passes the device's name to the runtime, which fails with "
-        "'unresolvable CDI devices', so the container does not start again after it has ended.",
+        next="The kubelet passes the device's name to the runtime, which fails with 'unresolvable CDI devices', so the "
+        "container does not start again after it has ended.",
         do="Restart the plugin or the tool that writes the CDI files, then delete the pod.",
         confirm="grep for the device's name in /etc/cdi and /var/run/cdi. After a reboot, /var/run/cdi is empty "
         "until the plugin writes its files again.",
