@@ -23,6 +23,16 @@ def test_the_list_of_examples_has_each_of_them() -> None:
     assert sorted(listed) == sorted(files)
 
 
+def test_each_page_that_lists_a_cluster_in_files_also_lists_the_templates_of_claims() -> None:
+    """Without the templates, `why --slices` cannot try a pod whose claim is created from one."""
+    pages = sorted((EXAMPLES.parent / "docs").glob("*.md"))
+    blocks = [one for page in pages for one in re.findall(r"```console\n(.*?)```", page.read_text("utf-8"), re.DOTALL)]
+    lists = {one: set(re.findall(r"[a-z]+", " ".join(re.findall(r"kubectl get (\S+) .*>", one)))) for one in blocks}
+    tried = {one: kinds for one, kinds in lists.items() if {"deviceclasses", "resourceclaims"} <= kinds}
+    assert len(tried) == 2
+    assert [one for one, kinds in tried.items() if "resourceclaimtemplates" not in kinds] == []
+
+
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Run all examples' tests in one project without settings, and return pytest's output."""
