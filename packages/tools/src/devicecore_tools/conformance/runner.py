@@ -54,7 +54,7 @@ def run_checks(
     Args:
         checks: the checks to run.
         subject: what the checks test.
-        on_result: called with each result, except those of checks that were not run after an `Abort`.
+        on_result: called with each result, except those of checks that were never started.
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
         not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
