@@ -1,7 +1,6 @@
 """Runs checks one after another.
 
-Law: every check has a result, and a check that aborts the run is named as the reason why all checks after it were
-    skipped.
+Law: every check has a result, and a check that aborts the run is named as the reason why no check after it was run.
 """
 
 import os
