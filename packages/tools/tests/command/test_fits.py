@@ -110,13 +110,30 @@ def test_a_file_may_contain_the_pod_with_its_template_and_its_class(place: Path,
     (place / "infer.yaml").write_text(WITH_CLAIM)
     (place / "slices.yaml").write_text(SLICE)
     assert fits(place, "infer.yaml", "node.yaml") == 3
-    assert "ResourceClaim default/one: whether any devices" in capsys.readouterr().out
+    shown = "claim gpu of ResourceClaimTemplate default/one: whether any devices for it are left"
+    assert shown in " ".join(capsys.readouterr().out.split())
     assert fits(place, "infer.yaml", "node.yaml", options=("--slices", str(place / "slices.yaml"))) == 0
     assert "gpu.example.com/node-1/gpu-0" in capsys.readouterr().out
     (place / "infer.yaml").write_text(f"{WITH_CLAIM}---{SLICE}")
     assert fits(place, "infer.yaml", "node.yaml") == 0, "the slices may be in the same file"
     (place / "infer.yaml").write_text(f"{WITH_CLAIM}---{SLICE.replace('nodeName: node-1', 'nodeName: node-2')}")
     assert fits(place, "infer.yaml", "node.yaml") == 3
+
+
+def test_a_claim_with_the_name_of_a_template_is_not_the_pods_claim(tmp_path: Path, capsys: Capsys) -> None:
+    root = tmp_path / "root"
+    (root / "device-plugins").mkdir(parents=True)
+    data = CheckpointData((), {GPU: ("gpu-0",)})
+    (root / "device-plugins" / "kubelet_internal_checkpoint").write_bytes(encode(data))
+    allocation = {"devices": {"results": [{"request": "gpu", "driver": "d", "pool": "p", "device": "gpu-0"}]}}
+    claim = {"metadata": {"name": "one", "namespace": "default", "uid": "c"}, "status": {"allocation": allocation}}
+    (root / "resourceclaims.json").write_text(json.dumps({"kind": "ResourceClaimList", "items": [claim]}))
+    (root / "resourceslices.json").write_text(json.dumps({"kind": "ResourceSliceList", "items": []}))
+    (root / "deviceclasses.json").write_text(json.dumps({"kind": "DeviceClassList", "items": []}))
+    (root / "node.json").write_text(json.dumps({"kind": "Node", "metadata": {"name": "node-1"}}))
+    (tmp_path / "infer.yaml").write_text(WITH_CLAIM)
+    assert fits(tmp_path, "infer.yaml", "root") == 3
+    assert "claim gpu of ResourceClaimTemplate default/one" in " ".join(capsys.readouterr().out.split())
 
 
 TWO_PODS = f"{POD % 1}---{POD.replace('big', 'other') % 1}"

@@ -412,7 +412,7 @@ def _pairs(answer: "Fit") -> Iterator[tuple[str, str]]:
     if answer.topology_not_known:
         yield "not checked", answer.topology_not_known
     for claim in answer.claims:
-        yield "not checked", f"ResourceClaim {claim}: whether any devices for it are left"
+        yield "not checked", f"claim {claim}: whether any devices for it are left"
     for change in answer.changes:
         yield "fits if", change.sentence
 

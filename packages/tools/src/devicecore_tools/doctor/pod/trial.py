@@ -44,7 +44,7 @@ from devicecore_tools.doctor.account.schedulable import why_closed
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.look.values import NO_NODE, NOBODY_LISTENS
 from devicecore_tools.doctor.pod.admission import why_refused
-from devicecore_tools.doctor.pod.claim_trial import ClaimsDecision, ClaimTrial
+from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, ClaimsDecision, ClaimTrial
 from devicecore_tools.doctor.pod.state import state_of
 from devicecore_tools.numa import Pinned, PinnedNode
 
@@ -389,12 +389,13 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
 def claim_names(pod: Pod) -> list[str]:
     """Return the ResourceClaims of a pod, as `namespace/name`.
 
-    A claim that does not exist yet is listed under its template's name.
+    A claim that does not exist yet has no name, so it is listed as a claim of its template.
     """
     named = []
     for one in pod.claims:
-        name = one.claim or pod.generated_claims.get(one.name) or one.template or one.name
-        named.append(f"{pod.namespace}/{name}")
+        name = one.claim or pod.generated_claims.get(one.name)
+        made = f"{one.name} {OF_TEMPLATE}{pod.namespace}/{one.template}"
+        named.append(made if name is None and one.template else f"{pod.namespace}/{name or one.name}")
     return named
 
 
