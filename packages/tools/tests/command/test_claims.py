@@ -210,6 +210,37 @@ def test_only_the_named_node_is_tried(place: Path, capsys: Capsys) -> None:
     assert [(one["node"], one["fits"]) for one in document["nodes"]] == [("node-2", False)]
 
 
+@pytest.mark.parametrize(
+    ("words", "sources", "status", "says"),
+    [
+        ("pod ml/train", "--slices cluster.json", 0, "pod ml/train "),
+        ("train", "--slices slices.json --node cluster.json --claims claims.json", 1, "pod ml/train "),
+        ("claim other", "--slices slices.json --claims claims.json", 0, "claim ml/other is allocated"),
+        ("ml/other", "--slices slices.json --resourceclaims claims.json", 0, "claim ml/other is allocated"),
+        ("pod ended", "--slices cluster.json", 1, "pod ml/ended is Succeeded: no kubelet has refused it"),
+        ("pod other", "--slices cluster.json --claims claims.json", 2, "no source has a pod other"),
+        ("other", "--slices cluster.json", 1, "no file, pod or claim has this name"),
+        ("nowhere/train", "--slices cluster.json", 1, "no file, pod or claim has this name"),
+    ],
+)
+def test_a_name_is_looked_up_in_the_files(
+    words: str, sources: str, status: int, says: str, place: Path, capsys: Capsys
+) -> None:
+    metadata = {"name": "train", "namespace": "ml", "uid": "u-1"}
+    spec = {"containers": [{"name": "app", "resources": {"claims": [{"name": "gpus"}]}}]}
+    uses = {"resourceClaims": [{"name": "gpus", "resourceClaimTemplateName": "two"}]}
+    train = {"kind": "Pod", "metadata": metadata, "spec": spec | uses, "status": {"phase": "Pending"}}
+    ended = {"kind": "Pod", "metadata": metadata | {"name": "ended"}, "spec": spec, "status": {"phase": "Succeeded"}}
+    listed = [json.loads((place / f"{name}.json").read_text())["items"] for name in ("slices", "claims")]
+    template = listed[1][1]
+    nodes = [{"kind": "Node", "metadata": {"name": name}} for name in ("node-1", "node-2")]
+    cluster = {"kind": "List", "items": [*nodes, *listed[0], template, train, ended, *nodes]}
+    (place / "cluster.json").write_text(json.dumps(cluster))
+    assert run(place, "why", *words.split(), *sources.split()) == status
+    printed = capsys.readouterr()
+    assert says in " ".join((printed.out + printed.err).split())
+
+
 def test_an_allocated_claim_is_reported_as_allocated(place: Path, capsys: Capsys) -> None:
     held = claim("other", 1, "gpu-0")
     (place / "own.json").write_text(json.dumps(held))

@@ -70,6 +70,14 @@ def may_decide(sources: Mapping[str, object]) -> bool:
     return not of_node and any(sources.get(name) for name in ("slices", "claims", "node", "kubeconfig"))
 
 
+def documents_of(sources: Mapping[str, object], budget: Budget) -> list[Value]:
+    """Return the documents in the files with a cluster's objects. Raises DocumentError if a file cannot be used."""
+    from devicecore_tools.doctor.reading.large_documents import read_all_documents
+
+    places = dict.fromkeys(place for name in _OBJECTS if (place := _text(sources.get(name))) and place != "-")
+    return [one for place in places for one in read_all_documents(place, budget)]
+
+
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
     """Return the claims and the waiting pods among the objects of a source, or None if there are none of either.
 
@@ -320,7 +328,8 @@ def explain_claims(
     an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
-    places = [_text(sources.get(name)) for name in _OBJECTS]
+    read = {one.file for one in wanted.others}
+    places = [place for name in _OBJECTS if (place := _text(sources.get(name))) not in read]
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
     from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim
     from devicecore_tools.doctor.pod.cluster_objects import template_of

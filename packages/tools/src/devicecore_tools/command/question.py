@@ -25,12 +25,15 @@ from devicecore_tools.command.claims import (
     CLAIM_KINDS,
     WORKLOADS,
     Wanted,
+    documents_of,
     items_in,
+    may_decide,
     named_at_server,
     waiting_pods,
     wanted_in,
 )
 from devicecore_tools.command.inputs import read_input
+from devicecore_tools.command.node_sources import check_places
 
 if TYPE_CHECKING:
     from devicecore_tools.doctor.account.facts import Facts
@@ -85,13 +88,15 @@ KINDS = ("message", "pod", "claim")
 def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, budget: Budget) -> Question:
     """Return the question in an argument: a message, the name of a file, `-` for standard input, or an object's name.
 
-    If the sources name an API server but no node, a name is looked up in the whole cluster. `kind` is one of `KINDS` or
-    empty. If it is empty, a name means a pod or, failing that, a claim, and anything else is a message.
+    If the sources name an API server or files with a cluster's objects, but no node, a name is looked up in the whole
+    cluster. `kind` is one of `KINDS` or empty. If it is empty, a name means a pod or, failing that, a claim, and
+    anything else is a message.
 
     Raises:
         click.UsageError: the string is empty, or names a directory.
         OSError: a file cannot be read, or does not exist.
-        ValueError: the input cannot be used, or the API server does not have exactly one object with this name.
+        ValueError: the input cannot be used, the API server has no object with this name, or several pods that do not
+            wait have this name.
     """
     from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, as_utf8
 
@@ -110,9 +115,9 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     elif kind != "message" and _NAME.fullmatch(given):
         server = sources.get("kubeconfig") if not sources.get("node_name") else None
         if not isinstance(server, str):
-            return Named(given, kind)
+            return look_up_in_files(given, sources, kind, budget=budget) or Named(given, kind)
         found = look_up_at_server(given, server, kind, budget=budget, refuses_several=True)
-        return found or _refuse_name(given, server, kind)
+        return found or look_up_in_files(given, sources, kind, budget=budget) or _refuse_name(given, server, kind)
     elif kind in {"pod", "claim"}:
         shown = foreign_text(given, _MAX_SHOWN)
         raise ValueError(f"why {kind}: expected the name of a {kind}, a file or -, got {shown}")
@@ -184,6 +189,35 @@ def look_up_at_server(
     or, with `refuses_several`, if several pods that do not wait have this name.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
+    return _about(name, pods, claims, kind, refuses_several=refuses_several)
+
+
+def look_up_in_files(
+    name: str, sources: Mapping[str, object], kind: str = "", *, budget: Budget
+) -> Said | Wanted | None:
+    """Return the same as `look_up_at_server`, for the files with a cluster's objects that the sources name.
+
+    Return None if the sources name no such files. Raises click.UsageError if a file does not exist, and ValueError if a
+    file cannot be read, or several pods that do not wait have this name.
+    """
+    if not may_decide(sources):
+        return None
+    check_places(sources)
+    documents = documents_of(sources, budget)
+    items: dict[tuple[str, str], Value] = {}  # if several files contain an object, the first one counts
+    for item in (item for one in documents for item in items_in(one)):
+        own, namespace = item["metadata"]["name"].data, item["metadata"]["namespace"].data or "default"
+        if name in {str(own), f"{namespace}/{own}"}:
+            items.setdefault((str(item["kind"].data), str(namespace)), item)
+    pods, claims = ([one for (of, _), one in items.items() if of == wanted] for wanted in ("Pod", "ResourceClaim"))
+    found = _about(name, pods, claims, kind, refuses_several=True)
+    return evolve(found, others=documents) if isinstance(found, Wanted) else found
+
+
+def _about(
+    name: str, pods: list[Value], claims: list[Value], kind: str, *, refuses_several: bool
+) -> Said | Wanted | None:
+    """Return the question about the pods and claims that have this name, as `look_up_at_server` does."""
     pods, claims = ([], claims) if kind == "claim" else (pods, []) if kind == "pod" else (pods, claims)
     if (waiting := waiting_pods(pods)) or claims:
         return Wanted(waiting, claims)

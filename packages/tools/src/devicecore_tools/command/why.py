@@ -16,7 +16,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
 from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
 from devicecore_tools.budget import Budget
-from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims
+from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims, may_decide
 from devicecore_tools.command.node_sources import check_places, node_sources, source_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
@@ -153,7 +153,7 @@ def why(
             found = look_up(question, read.facts, read.documents, sources["root"])
             if found is None and kind:
                 raise ValueError(f"no source has a {kind} {message}: add --kubeconfig FILE, or name a file")  # noqa: TRY301 - one way out
-            is_unasked = found is None and read.facts is None
+            is_unasked = found is None and read.facts is None and not may_decide(sources)
             question = found or Said((message,))
             about = given or _pod_of(question)
         if isinstance(question, Wanted):
