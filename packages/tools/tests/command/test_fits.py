@@ -414,6 +414,23 @@ def test_the_topology_policy_is_read_from_the_configuration_or_named_as_unread(t
     assert "the machine has 9 NUMA nodes, and max-allowable-numa-nodes" in " ".join(capsys.readouterr().out.split())
 
 
+def test_the_topology_policy_of_a_cluster_is_unread_and_matters_only_to_plugins_devices(
+    tmp_path: Path, capsys: Capsys
+) -> None:
+    (pod := tmp_path / "one.yaml").write_text(POD % 1)
+    status = {"allocatable": {GPU: "2", "cpu": "4", "pods": "9"}, "conditions": [{"type": "Ready", "status": "True"}]}
+    node = {"kind": "Node", "metadata": {"name": "node-1"}, "status": status}
+    (tmp_path / "plugin.json").write_text(json.dumps(node))
+    del status["allocatable"][GPU]  # type: ignore[attr-defined]  # a dict
+    gpus = {"kind": "DeviceClass", "metadata": {"name": "gpus"}, "spec": {"extendedResourceName": GPU}}
+    (tmp_path / "driver.yaml").write_text(f"{json.dumps(node)}\n---\n{json.dumps(gpus)}\n---{SLICE}")
+    for file, is_open in (("plugin.json", True), ("driver.yaml", False)):
+        assert main(["why", str(pod), "--slices", str(tmp_path / file)]) == 0
+        shown = "not checked  the kubelet's topology policy, assumed to be none: " in capsys.readouterr().out
+        assert main(["why", str(pod), "--slices", str(tmp_path / file), "--json"]) == 0
+        assert (shown, json.loads(capsys.readouterr().out)["topology_not_looked_at"]) == (is_open, is_open)
+
+
 def test_a_key_that_is_in_a_manifest_or_a_description_twice_is_refused(place: Path, capsys: Capsys) -> None:
     """If such a key were accepted, its second value would silently replace the first."""
     (place / "twice.yaml").write_text((POD % 1).replace("    resources", "    name: other\n    resources"))

@@ -46,6 +46,7 @@ def test_each_command_queries_the_cluster_in_the_users_kubeconfig(
     assert said["why 0/2 nodes are available: 2 Insufficient example.com/gpu."][0] == 0
     assert said[f"fits {manifest}"] == (0, said[f"fits {manifest}"][1])
     assert "n2" in said[f"fits {manifest}"][1].partition("\n")[0]
+    assert "not checked  the kubelet's topology policy, assumed to be none: " in said[f"fits {manifest}"][1]
 
 
 def test_sources_that_are_named_are_not_replaced(tmp_path: Path, capsys: Capsys) -> None:

@@ -10,10 +10,12 @@ from attrs import frozen
 
 from devicecore.domain.allocation import DeviceAllocation, NoAllocation, UnallocatedClaim
 from devicecore.domain.allocation.search import Taken
+from devicecore.domain.model import is_extended_resource
 from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.command.claim_advice import expression_pairs, over_committed_pairs, pool_pairs
 from devicecore_tools.command.claim_rows import document_of, other_pairs, pairs_of, problem_pairs
 from devicecore_tools.command.output import print_json, print_pairs
+from devicecore_tools.doctor.look.topology_settings import POLICY_NOT_KNOWN
 from devicecore_tools.doctor.pod.claim_report import type_of
 from devicecore_tools.doctor.pod.claim_trial import AllocatedClaim, ClaimAnswer, ClaimTrial, Outcome
 from devicecore_tools.doctor.pod.extended_claim import ExtendedResourceClaim
@@ -23,6 +25,8 @@ from devicecore_tools.doctor.pod.scheduling import PodAsks, decides_itself
 _MAX_NAMES = 3
 _MAX_SAID = 2_000  # the maximum length of a scheduler's message
 _MAX_LINES = 24  # the number of lines on a small terminal
+
+_GET_POLICY = "to take it into account, run on the node: devicecore fits POD --node /var/lib/kubelet"
 
 
 def _has_expression_error(one: ClaimAnswer) -> bool:
@@ -75,6 +79,7 @@ class ClaimReport:
         unjudged: a scheduler's other checks, which may still refuse the pod.
         assumed: what is assumed because the deciding objects were not read.
         lacking: why no scheduler looks for a node, such as a claim that does not exist, or an empty string.
+        is_kubelet_asked: whether the pod is also tried with the kubelet's own sources.
     """
 
     title: str
@@ -88,6 +93,7 @@ class ClaimReport:
     unjudged: Sequence[str] = ()
     assumed: Sequence[str] = ()
     lacking: str = ""
+    is_kubelet_asked: bool = False
 
     @property
     def is_placed(self) -> bool:
@@ -173,6 +179,7 @@ class ClaimReport:
                 "scheduler": self.asks.said or None,
                 "waits_for": list(self._waits_for),
                 "not_looked_at": list(self.unjudged),
+                "topology_not_looked_at": self._needs_topology,
                 "assumed": list(self.assumed),
                 "deallocated": [one.name for one in self.taken_away],
                 "preempted": [one.name for one in self.victims],
@@ -187,6 +194,16 @@ class ClaimReport:
         for claim in placed.claims if isinstance(placed, DeviceAllocation) else ():
             for one in claim.mappings if isinstance(claim, ExtendedResourceClaim) else ():
                 yield {"container": one.container, "resource": one.resource, "request": one.request}
+
+    @property
+    def _needs_topology(self) -> bool:
+        """Whether a topology manager, whose policy a cluster's objects do not contain, may refuse the pod there."""
+        if self.asks is None or self.is_kubelet_asked or not (self.answers and self.answers[0].fits):
+            return False
+        served = {one["resource"] for one in self._mappings}
+        return any(
+            size.nanos and is_extended_resource(name) for name, size in self.asks.sizes.items() if name not in served
+        )
 
     @property
     def victims(self) -> Sequence[BoundPod]:
@@ -336,6 +353,8 @@ class ClaimReport:
     def _open_pairs(self, best: ClaimAnswer) -> Iterator[tuple[str, str]]:
         """Yield rows for what was not checked, and for what was assumed because it was not read."""
         yield from (("not checked", what) for what in self.unjudged)
+        if self._needs_topology:
+            yield "not checked", f"{POLICY_NOT_KNOWN}: {_GET_POLICY}"
         yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
 
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:

@@ -442,7 +442,19 @@ def _report_of_pod(
         ]
         allocated = after.allocated_claims(pod)
         lost = [one for one in trial.allocated_claims(pod) if one.name in taken_away] if taken_away else ()
-        found = ClaimReport(title, after, named, answers, allocated, asks, lost, refused, unjudged, assumed)
+        found = ClaimReport(
+            title,
+            after,
+            named,
+            answers,
+            allocated,
+            asks,
+            lost,
+            refused,
+            unjudged,
+            assumed,
+            is_kubelet_asked=is_kubelet_asked,
+        )
         # There may be thousands of claims to take away. Once the budget is spent, the nodes' answers say so.
         if report is None or found.is_placed or found.is_given_up:
             report = found

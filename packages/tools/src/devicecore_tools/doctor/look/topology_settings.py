@@ -10,6 +10,8 @@ from attrs import field, frozen
 from devicecore.domain.model import NumaNode
 from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyOptions, Scope, Topology
 
+POLICY_NOT_KNOWN = "the kubelet's topology policy, assumed to be none"
+
 
 @frozen
 class TopologySettings:
@@ -43,7 +45,7 @@ class TopologySettings:
         if len(topology.numa_nodes) == 1:
             return ""
         if not self.is_given:
-            return "the kubelet's topology policy, assumed to be none: name it with --topology-policy"
+            return f"{POLICY_NOT_KNOWN}: name it with --topology-policy"
         if topology.distances or not self.options.prefer_closest_numa_nodes:
             return ""
         if topology.policy in (Policy.NONE, Policy.SINGLE_NUMA_NODE):  # these policies ignore distances
