@@ -191,12 +191,16 @@ def test_devices_are_named_as_simulated_devices_names_them(kubelet: Kubelet, sta
 
 
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("options", [(), ("--commands",), ("--unhealthy-file", "none")], ids=["", "commands", "file"])
 def test_a_signal_ends_it_and_nothing_is_left(
-    kubelet: Kubelet, start: Start, directory: Path, ending: signal.Signals
+    kubelet: Kubelet, start: Start, directory: Path, ending: signal.Signals, options: tuple[str, ...]
 ) -> None:
-    """SIGTERM and SIGINT end the plugin with status 0, and its socket is removed."""
+    """SIGTERM and SIGINT end the plugin with status 0, and its socket is removed.
+
+    A thread that starts before signals are blocked would receive the signal, which would then end the process.
+    """
     kubelet.start()
-    plugin = start("--resource", "example.com/gpu")
+    plugin = start("--resource", "example.com/gpu", *options)
     socket = Path(kubelet.report().plugin.socket)
     assert socket.is_socket()
     plugin.send_signal(ending)

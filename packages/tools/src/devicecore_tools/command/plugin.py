@@ -7,6 +7,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -202,10 +203,11 @@ def simulated(
     log_to_stderr()
     offered = SimulatedPlugin(resource, devices, variable)
     obeyed = _Commands(offered, names)
-    if unhealthy_file is not None:
-        # read the file before the kubelet sees the devices
-        UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()
-    with Signals(grace=END_WITHIN) as signals, place.serve(offered, endpoint=endpoint) as served:
+    with Signals(grace=END_WITHIN) as signals, ExitStack() as last_to_first:
+        if unhealthy_file is not None:
+            # read the file before the kubelet sees the devices
+            UnhealthyFile(unhealthy_file, obeyed.make_unhealthy).follow()
+        served = last_to_first.enter_context(place.serve(offered, endpoint=endpoint))
         log_serving(f"{counted(count, 'device')} of {resource}", served.socket, DIRECTORY_OPTIONS)
         if commands:
             obey_input(obeyed.obey, signals)
