@@ -1,6 +1,6 @@
 """Collect the messages about devices and claims in Kubernetes' sources: errors, log lines, events and statuses.
 
-Law: messages are printed in the order of files and lines, so the same sources lead to the same output. The tools' tests
+Law: messages are printed in the order of files and lines, so the same sources produce the same output. The tools' tests
 keep a verdict on each message in `sentences_of_kubernetes.jsonl`.
 """
 

@@ -1,7 +1,7 @@
 """Put devicecore into one file that needs only Python: `python tools/make_zipapp.py [FILE]`, or `make zipapp`.
 
 The file contains the `PACKAGES` as they are installed here, without compiled parts, which all have a fallback.
-Identical sources, dependencies and interpreters lead to an identical file. Each module comes with its bytecode, because
+Identical sources, dependencies and interpreters produce an identical file. Each module comes with its bytecode, because
 compiling takes a second; an interpreter of a different version ignores the bytecode.
 """
 

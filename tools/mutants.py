@@ -134,8 +134,8 @@ NO_TESTS = ("tests/contract/test_lifecycle.py", "tests/unit/test_public_names.py
 HANGS = 15.0
 MEMORY = 1_000_000_000  # bytes that a mutant may allocate beyond those of the process it was forked from
 _SPECIFIC = 30  # number of tests that run first because they reach the fewest lines
-# seconds in which to run a file's tests once to see which lines they reach; tests that have not run by then are not run
-# for any mutant
+# time limit, in seconds, for the one run of a file's tests that finds out which lines they reach; tests that have not
+# run by then are not run for any mutant
 _PER_FILE = 180.0
 
 _FORKS = get_context("fork")

@@ -45,7 +45,7 @@ class Part:
     steps: int
 
 
-SMALLER = 20  # seconds for making a case smaller
+SMALLER = 20  # seconds for minimizing a case
 PATIENCE = 30  # seconds; a case that takes longer counts as a difference
 
 
@@ -158,7 +158,7 @@ def run(options: argparse.Namespace) -> int:
             print(*(f"    {line}" for line in one.lines), sep="\n")
         if unknown and not options.until_found:
             print(f"  Kubernetes: {KINDS[kind].function}")
-            print(f"  case {min(one.number for one in unknown)}, made smaller:")
+            print(f"  case {min(one.number for one in unknown)}, minimized:")
             print(f"    {json.dumps(_made_smaller(path, kind, options.seed, min(one.number for one in unknown)))}")
         rows.append(f"| {options.kubernetes} | {kind} | {total:,} | {agreed:,} | {known.removeprefix(', ') or '-'} |")
         is_wrong |= bool(unknown or often) or not total

@@ -39,8 +39,8 @@ def judge_quantity(case: Json, oracle: Oracle) -> Verdict:
     """Compare the value of a string, and its canonical form, which Go writes once it has dropped the original text.
 
     D22: differences are allowed for strings that are too long, in the suffix of a number with 21 or more zeros, and in
-    the rounding of a negative decimal or of a number that Go cannot represent. There, our result is compared with the
-    exact decimal.
+    the rounding of a negative decimal or of a number that Go cannot represent. In these cases of rounding, our value is
+    compared with the exact decimal, rounded away from zero and clamped.
     """
     text = case["text"]
     theirs = oracle.ask("quantity", case)

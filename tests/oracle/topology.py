@@ -89,7 +89,7 @@ def _given(hints: Json) -> dict[str, list[TopologyHint] | None]:
 
 
 def options(random: Random) -> Json:
-    """Return policy options, most of them almost valid, and a machine."""
+    """Return a machine and policy options, most of which are valid or nearly valid."""
     values = {
         "prefer-closest-numa-nodes": ("true", "false", "T", "0", "yes", "", "tRUE"),
         "max-allowable-numa-nodes": ("8", "9", "+16", "7", "-1", "64", "8.0", " 8", "x", "010", "0x10", "1_6"),

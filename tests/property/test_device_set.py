@@ -153,7 +153,10 @@ def test_take_gives_the_first_so_many(devices: DeviceSet, count: int) -> None:
 
 @given(st.lists(device_ids()), st.lists(device_ids()))
 def test_an_index_selects_what_it_knows(known: list[DeviceId], asked: list[DeviceId]) -> None:
-    """`select` drops ids that an index does not know; `covering` makes one that knows them, and keeps it if it does."""
+    """`select` drops ids that an index does not know.
+
+    `covering` returns an index that knows all of the ids: the same index if possible, and a larger one otherwise.
+    """
     index = DeviceIndex.of(known)
     assert frozenset(index.select(asked)) == frozenset(asked) & frozenset(known)
     covering = index.covering(asked)

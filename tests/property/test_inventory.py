@@ -167,7 +167,10 @@ def test_losing_a_plugin_never_changes_capacity(events: tuple[Event, ...]) -> No
 
 @given(plugin_events(max_size=10, lists=device_lists(unique=False)))
 def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
-    """Both have the same resources, and 0 <= allocatable <= capacity. A list may have a device twice."""
+    """Allocatable and capacity have the same resources, and 0 <= allocatable <= capacity.
+
+    A list may have a device twice.
+    """
     status = after(events).status()
     assert status.allocatable.keys() == status.capacity.keys()
     assert all(0 <= status.allocatable[name] <= status.capacity[name] for name in status.capacity)
@@ -175,7 +178,10 @@ def test_allocatable_is_part_of_capacity(events: tuple[Event, ...]) -> None:
 
 @given(st.sets(st.sampled_from(RESOURCES)), plugin_events(max_size=10))
 def test_what_is_expected_never_hides_what_is_there(expected: set[ResourceName], events: tuple[Event, ...]) -> None:
-    """Expected resources are awaited, with no devices, until one is reported; a report is the same with and without."""
+    """Expected resources are awaited, and have no devices, until a plugin reports a list.
+
+    The report is then the same as for a resource that was not expected.
+    """
     awaiting = Inventory().expect(expected, now=0.0)
     assert all(resource.awaited for resource in awaiting.resources.values())
     assert awaiting.status().capacity == dict.fromkeys(expected, 0)

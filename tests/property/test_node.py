@@ -83,7 +83,7 @@ def test_a_restart_loses_nothing(node: NodeState) -> None:
 
 @given(ledgers(shared_by_error=True))
 def test_a_restart_restores_a_ledger_of_any_file(ledger: Ledger) -> None:
-    """Including one in which two pods have the same device. Only reserved devices are free after a restart."""
+    """This includes a file in which two pods have the same device. Devices that were only reserved are then free."""
     restored = restarted(NodeState(ledger=ledger)).ledger
     confirmed = Ledger.of(ledger)
     assert holdings(restored) == holdings(confirmed)

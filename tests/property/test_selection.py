@@ -283,7 +283,7 @@ def test_a_good_answer_is_taken_as_it_is(asked: tuple[Scene, AskPlugin], data: s
 
 @given(questions(), answers, st.data())
 def test_a_bad_answer_is_repaired(asked: tuple[Scene, AskPlugin], answer: list[DeviceId], data: st.DataObject) -> None:
-    """For any answer, required devices are included, and then the usable devices of the answer in its order."""
+    """For any answer, the required devices are chosen first, and then the first usable devices of the answer."""
     _, question = asked
     answer = data.draw(st.permutations([*answer, *question.candidates]))[: data.draw(st.integers(0, 12))]
     devices = question.answer(answer)

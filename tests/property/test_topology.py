@@ -126,7 +126,7 @@ def as_lists(hints: Hints) -> dict[str, list[TopologyHint] | None]:
 
 @given(scenes())
 def test_hints_for_a_container_equal_brute_force(scene: Scene) -> None:
-    """For every settled, changed or new container, the result equals trying every subset of the nodes in that order."""
+    """For settled, changed and new containers, the hints are those of trying every set of nodes, in the same order."""
     inventory, ledger = scene.node.inventory, scene.node.ledger
     changed = [Container(one.name, {GPU: one.limits.get(GPU, 0) + 1}) for one in scene.pod.in_start_order]
     for container in (*scene.pod.in_start_order, *changed):
@@ -177,7 +177,10 @@ BIG_MACHINE = tuple(map(NumaNode, range(36)))
 @example([1] * 36, 36, set())
 @example([1] * 36, 18, {0, 35})
 def test_thirty_six_nodes_are_bounded(on_node: list[int], size: int, taken: set[int]) -> None:
-    """For any number of NUMA nodes, hints are bounded in number, each is true, and one has all nodes if needed."""
+    """With 36 NUMA nodes, the number of hints is bounded, and each hint's nodes have enough available devices.
+
+    The set of all nodes with devices is among the hints if and only if enough devices are available.
+    """
     devices = [
         Device(DeviceId(f"gpu-{node}-{number}"), topology=(NumaNode(node),))
         for node, count in enumerate(on_node)
@@ -344,7 +347,7 @@ def test_merging_equals_the_kubelets_fold(topology: Topology, providers: list[Hi
 def test_the_order_of_providers_and_hints_does_not_matter(
     topology: Topology, providers: list[dict[str, Sequence[TopologyHint] | None]], data: st.DataObject
 ) -> None:
-    """The order of the providers has no effect."""
+    """Neither the order of the providers nor the order of their hints has an effect."""
     shuffled = [
         {name: hints and tuple(data.draw(st.permutations(hints))) for name, hints in provider.items()}
         for provider in data.draw(st.permutations(providers))
@@ -378,7 +381,10 @@ def test_the_order_of_hints_does_not_matter_where_only_the_first_are_read() -> N
 
 @given(topologies(max_nodes=4), providers_hints)
 def test_no_preference_changes_nothing(topology: Topology, providers: list[Hints]) -> None:
-    """A provider without hints or without a preference has no effect; one with an empty list has."""
+    """A provider without hints or without a preference has no effect.
+
+    After a provider with an empty list, the result is not preferred, unless the policy is `none`.
+    """
     merged = merge(topology, providers)
     assert merge(topology, [*providers, {}]) == merged
     assert merge(topology, [*providers, {"other": None}]) == merged

@@ -21,7 +21,7 @@ Values = TypeVar("Values", bound=AttrsInstance)
 
 
 def expected(what: str, wanted: str, value: object) -> str:
-    """Return the sentence that refuses `value`, which may be an object of any type and size."""
+    """Return the error message for refusing `value`, which may be an object of any type and size."""
     return f"{what}: expected {wanted}, got {foreign_text(repr(value), 100)}"
 
 

@@ -43,14 +43,14 @@ class DriverTransport(Protocol):
         """Ask a driver to prepare claims. Return the driver's answer, of which only the size is checked.
 
         Raises:
-            DriverCallError: the call as a whole failed. `unanswered` is true unless the driver itself reported the
-                failure.
+            DriverCallError: the call as a whole failed. `unanswered` is false only if the driver itself reported the
+                failure, or if the call did not reach the driver.
         """
 
     def unprepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, UnprepareResult]:
         """Ask a driver to release claims. Return the driver's answer, of which only the size is checked.
 
         Raises:
-            DriverCallError: the call as a whole failed. `unanswered` is true unless the driver itself reported the
-                failure.
+            DriverCallError: the call as a whole failed. `unanswered` is false only if the driver itself reported the
+                failure, or if the call did not reach the driver.
         """

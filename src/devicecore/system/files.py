@@ -173,9 +173,9 @@ class DurableFile:
         self._seen = self._put(blob, durable=False), blob
 
     def delete(self) -> None:
-        """Delete the file and any remains of a crash. When this method returns, all these files are gone from the disk.
+        """Delete the file and any temporary files that a crash left behind. A missing file is not an error.
 
-        A missing file is not an error.
+        When this method returns, all these files are gone from the disk.
         """
         self._seen = None
         try:
@@ -232,7 +232,7 @@ class DurableFile:
             return None
 
     def _sweep(self) -> None:
-        """Delete the remains of a crash in the middle of `write`."""
+        """Delete the temporary files that a crash in the middle of `write` left behind."""
         ours = re.compile(rf"\.{re.escape(self._path.name)}\.\d+-\d+\.new")
         for name in os.listdir(self._directory):  # noqa: PTH208 - a single system call in every version of Python
             if ours.fullmatch(name):

@@ -175,7 +175,7 @@ class Script:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
         Raises ValueError if `method` differs from the name of a call only in capitalization, as `allocate` differs from
-        `Allocate`. Raises TypeError if a fault is not a function, or is a class.
+        `Allocate`. Raises TypeError if a fault is a class, or cannot be called with one argument.
         """
         _check(method, faults)
         checked(nth, int, "Script.on: nth")

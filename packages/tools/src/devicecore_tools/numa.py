@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 CPU_FILE, MEMORY_FILE = "cpu_manager_state", "memory_manager_state"
 MACHINE_FILE = "machine.json"
-"""The file in which this program describes a machine, next to the state files, also in a record."""
+"""The name of the file next to the state files (on a node or in a record) in which this program describes a machine."""
 
 INSTALL = (
     "the distribution devicecore-numa is not installed: in a clone, pip install ./packages/numa; elsewhere, "

@@ -700,7 +700,7 @@ def test_a_claim_that_was_made_from_a_template_is_changed_there(why: Callable[..
     claim["metadata"]["annotations"] = {"resource.kubernetes.io/pod-claim-name": "gpus"}
     how = "  how           the spec of a template cannot be edited: delete the template and the waiting pods"
     _, lines = why([claim], [WHOLE, a_slice("n1", GPU, GPUS)])
-    assert lines[0] == "claim ml/train of a ResourceClaimTemplate on n1: gets no devices"
+    assert lines[0] == "claim ml/train (from a ResourceClaimTemplate) on n1: gets no devices"
     assert lines[3].startswith(how)
     status = {"resourceClaimStatuses": [{"name": "gpus", "resourceClaimName": "train"}]}
     _, lines = why([{**POD, "status": status}], [WHOLE, a_slice("n1", GPU, GPUS), claim])

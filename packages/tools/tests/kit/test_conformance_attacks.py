@@ -37,7 +37,7 @@ LIMIT = 120.0  # seconds for a run on a loaded machine
 
 
 def listing(at: Path, lists: Answer = lambda _, __: iter(()), answer: bytes = b"") -> AbstractContextManager[list[str]]:
-    """Serve a plugin that sends these bytes as its lists, and answers every other call with `answer`."""
+    """Serve a plugin that answers ListAndWatch with `lists`, and every other call with `answer`."""
     return answering(at, {rpc.LIST_AND_WATCH.path: lists, "": answer}, threads=64)
 
 

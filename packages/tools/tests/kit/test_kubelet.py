@@ -296,7 +296,7 @@ class TestOverSockets:
 
     def test_the_output_of_a_plugin_is_in_the_error(self, kubelet: Kubelet) -> None:
         kubelet.run_plugin("sh", "-c", "echo warming up; sleep 60").wait_for_output("warming")
-        with pytest.raises(WaitTimeoutError, match=r"last output of the plugin [0-9]+: warming up"):
+        with pytest.raises(WaitTimeoutError, match=r"last output of process [0-9]+: warming up"):
             kubelet.wait_for_resource(GPU, timeout=0)
 
     def test_a_directory_can_be_chosen(self, kubelet: Kubelet, tmp_path: Path) -> None:

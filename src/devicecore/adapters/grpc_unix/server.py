@@ -67,9 +67,9 @@ class InvalidPluginNameError(PluginError):
 
 
 class RegistrationServer:
-    """The kubelet's side of all plugins, including those that a plugin watcher finds: a `PluginHandler`.
+    """The kubelet's side of all plugins, including those that a plugin watcher finds.
 
-    Only the event loop's thread uses this object, except for `find`.
+    It is a `PluginHandler`. Only the event loop's thread uses this object, except for `find`.
     """
 
     type: str = rpc.DEVICE_PLUGIN_TYPE

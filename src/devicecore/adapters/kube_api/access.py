@@ -249,7 +249,10 @@ class ApiServer:
         return self.read(request, lambda answer: answer)
 
     def read(self, request: ApiRequest, parse: Callable[[Json], T]) -> T:
-        """Send a request and return the answer, parsed by `parse`. Errors from `parse` also become a RequestError."""
+        """Send a request and return the answer, parsed by `parse`.
+
+        Raises RequestError if `send` would, or if `parse` raises an error.
+        """
         return self.ask(request, lambda: parse(self.answer(request)))
 
     def answer(self, request: ApiRequest) -> Json:

@@ -183,8 +183,8 @@ class DriverCallError(DraError):
     """A call to a driver failed as a whole.
 
     `method` is `NodePrepareResources` or `NodeUnprepareResources`, and `code` is a gRPC code as Go spells it
-    (`Unavailable`). `unanswered` means that the driver may or may not have done the work, because the call timed out or
-    the connection broke.
+    (`Unavailable`). `unanswered` means that the driver may or may not have done the work, for example because the call
+    timed out or the connection broke.
     """
 
     method: str

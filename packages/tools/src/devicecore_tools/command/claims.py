@@ -356,7 +356,7 @@ def explain_claims(
         if is_template:
             claim = evolve(claim, name=f"{OF_TEMPLATE}{claim.name}")
         elif one["metadata"]["annotations"][_MADE_FOR].text(""):
-            claim = evolve(claim, name=f"{claim.name} of a ResourceClaimTemplate")
+            claim = evolve(claim, name=f"{claim.name} (from a ResourceClaimTemplate)")
         if (allocated := allocated_claim(one, ()) or trial.allocated(one)) is not None:
             reports.append(AllocatedReport(allocated))
         else:

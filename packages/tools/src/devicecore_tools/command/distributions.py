@@ -1,6 +1,6 @@
 """Loads what other distributions add to the command `devicecore` through entry points.
 
-Law: a missing distribution leads to one sentence that names what to install.
+Law: a missing distribution is reported in one sentence that names what to install.
 """
 
 from importlib.util import find_spec

@@ -115,7 +115,7 @@ def explained_threads() -> Iterator[None]:
 
 
 def _sentence_of(error: BaseException) -> str | None:
-    """Return the sentence for an error, or None if it is a bug."""
+    """Return the message for an error, or None if the error is a bug."""
     from devicecore.domain.errors import DeviceCoreError
     from devicecore.domain.text import foreign_text
 

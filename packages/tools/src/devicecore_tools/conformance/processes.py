@@ -182,7 +182,7 @@ def note_of_wrong_command(option: str, problem: str) -> str:
 
 @frozen
 class Waits:
-    """What a process and its descendants have waited for so far.
+    """How long a process and its descendants have waited for CPUs and disks so far.
 
     Attributes:
         queued: how many seconds each thread has waited for a CPU; empty if unknown.
@@ -239,7 +239,7 @@ class ProcessorUse:
     Attributes:
         at: when it was measured, as a `time.monotonic()` timestamp.
         used: processor time in seconds.
-        waits: what its threads had to wait for.
+        waits: how long the process has had to wait for CPUs and disks so far.
     """
 
     at: float

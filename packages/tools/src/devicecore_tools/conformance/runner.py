@@ -27,7 +27,7 @@ from devicecore_tools.testing.process import PluginProcessError
 INTERRUPTED = "the run was interrupted"
 """Why checks were not run after a signal."""
 
-_Waits = Callable[[], Waits]  # measures what the subject has waited for
+_Waits = Callable[[], Waits]  # measures how long the subject has waited so far
 
 _BUSY = 6.0  # processes that want to run, per processor
 _HELD_UP = 0.1  # the share of a check's time for which the subject waited for a CPU
@@ -57,7 +57,7 @@ def run_checks(
         later: collects the checks that raised `NotYet`, which then have no result; if None, they are undecided.
         not_made: why no check is run, or an empty string if the checks are run.
         excuses_load: whether a check that failed for lack of time on a busy machine counts as undecided.
-        waits: measures what the subject itself had to wait for. A subject that did not wait is not excused.
+        waits: measures how long the subject itself has waited. A subject that did not have to wait is not excused.
 
     Returns:
         The results of all checks, and why the last ones were not run, or an empty string.

@@ -92,7 +92,7 @@ class NodeClaims:
         self.manager: DraManager | None = None
         """The manager once it has started, or None before that. Any thread may read this attribute."""
         self.handler: FirstDriverHandler = FirstDriverHandler(self)
-        """Registers drivers that the plugin watcher has found."""
+        """The handler that registers the drivers that the plugin watcher has found."""
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 

@@ -64,11 +64,11 @@ class Waiting(ABC):
             expected: what the test waits for, in words for the error message, such as "a second list".
             look: a function that returns a truthy value if the condition is met.
             timeout: in seconds; by default the kubelet's.
-            allow_exits: whether to keep waiting if a plugin process exits on its own.
+            allow_exits: whether to keep waiting if a plugin or driver process exits on its own.
 
         Raises:
             WaitTimeoutError: the condition was not met in time.
-            ExitedEarlyError: a plugin process exited in the meantime.
+            ExitedEarlyError: a plugin or driver process exited in the meantime.
             TypeError: `timeout` is not a number.
         """
         __tracebackhide__ = True
@@ -99,7 +99,7 @@ class Waiting(ABC):
             yield "last warnings: " + " | ".join(warnings)
         for process in self._processes:
             if process.status is None or process.failure:
-                yield f"last output of the plugin {process.pid}: {process.last_output or 'nothing'}"
+                yield f"last output of process {process.pid}: {process.last_output or 'nothing'}"
 
 
 class _LastWarnings(logging.Handler):

@@ -1,7 +1,7 @@
 """The methods of the DRA driver's API, and failed calls in the words of a kubelet.
 
-Law: after an error, it is unknown what the driver did (`unanswered`), unless the driver itself must have sent the error
-or nothing was sent.
+Law: `unanswered` is false only if the driver itself must have sent the error, or if nothing was sent to the driver.
+After any other error, it is unknown what the driver did.
 """
 
 import re

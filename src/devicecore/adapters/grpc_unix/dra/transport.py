@@ -128,7 +128,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
         self._observe = observe
         self._generations = itertools.count(1)
         self.handler: DriverHandler = DriverHandler(self._register)
-        """Registers drivers that a plugin watcher has found: a `PluginHandler`."""
+        """The `PluginHandler` that registers the drivers that a plugin watcher has found."""
 
     def prepare(self, instance: InstanceId, claims: Sequence[ClaimRef]) -> Mapping[ClaimUid, PrepareResult]:
         """Ask a driver to prepare claims. Raises DriverCallError if the call fails or the answer is too large."""
@@ -205,7 +205,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 
 @frozen
 class DriverHandler:
-    """Registers drivers that a plugin watcher has found; a `PluginHandler`.
+    """A `PluginHandler` that registers the drivers that a plugin watcher has found.
 
     As in a kubelet, a driver can be registered before it listens at its endpoint.
     """

@@ -58,7 +58,7 @@ class DeletionOfSlices:
         process: the id of the process that was running then.
         calm: seconds from the last write by that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they never were.
-        waits: what the process had waited for until then.
+        waits: how long the process had waited for CPUs and disks until then.
     """
 
     at: float = 0.0

@@ -88,10 +88,10 @@ class WhyAbsent(Enum):
 
 
 _WARNINGS = {
-    WhyAbsent.NEVER: "no plugin for {} has registered: a kubelet gives no such device to any pod",
-    WhyAbsent.AWAITED: "the plugin for {} is missing: the kubelet has just started, and gives pods no such devices "
-    "until the plugin has registered again",
-    WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives no such device to any pod until "
+    WhyAbsent.NEVER: "no plugin for {} has registered: the kubelet gives none of these devices to any pod",
+    WhyAbsent.AWAITED: "the plugin for {} is missing: the kubelet has just started, and gives none of these "
+    "devices to any pod until the plugin has registered again",
+    WhyAbsent.GONE: "the plugin for {} is missing: the kubelet gives none of these devices to any pod until "
     "the plugin has registered",
     WhyAbsent.SICK: "the plugin for {} reports its devices as unhealthy: the kubelet gives none of them to any pod",
     WhyAbsent.EMPTY: (

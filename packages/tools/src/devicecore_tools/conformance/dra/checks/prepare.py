@@ -233,7 +233,7 @@ def delayed_reads(driver: DriverUnderTest, seconds: float, times: int | None = N
 @at_start(
     MUST,
     expected="an entry without an error, with devices unless the driver created no CDI devices for the claim",
-    clause=f"{CONTRACT} A driver that works through the container runtime (NRI) may answer without devices.",
+    clause=f"{CONTRACT} A driver that is also an NRI plugin may answer without devices.",
 )
 def prepares_a_claim(driver: DriverUnderTest) -> str:
     """A claim with published devices is prepared."""

@@ -202,7 +202,7 @@ class Observation:
 
     Attributes:
         name: the name of a check, with `{}` for the event.
-        done: what the check does, also with `{}` for the event.
+        done: what the check does, with `{}` for the event.
         expected: the expected result.
         clause: why.
         look: makes the observation; returns a sentence, or raises Failure. `look` is None for observations of other

@@ -183,7 +183,7 @@ class LosesCdiAtReboot(GoodDriver):
 class TakesOneDevice(GoodDriver):
     breaks_too = dict.fromkeys(
         ["prepares-many-devices-in-one-claim", "prepares-two-shares-in-one-claim"],
-        "The claims of these checks also have several devices.",
+        "The claims of these checks also have more than one allocation result.",
     )
 
     def results_of(self, allocation: Json) -> list[Json]:

@@ -282,7 +282,7 @@ class KeepsDevices(GoodDriver):
             "unprepares-after-a-failed-prepare",
             "survives-an-unknown-configuration",
         ],
-        "These checks prepare a device of a claim that has just been unprepared.",
+        "These checks prepare a device that an earlier claim held.",
     )
 
     def __init__(self) -> None:

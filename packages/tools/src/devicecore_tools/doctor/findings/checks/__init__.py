@@ -88,7 +88,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         find=kubelet.kubelet_cannot_start,
         next="A kubelet reads the file when it starts, and exits with an error each time. A kubelet that is already "
         "running continues until it is restarted.",
-        do="Drain the node, stop the kubelet and move the file away: kubectl drain NODE --ignore-daemonsets.",
+        do="Drain the node (kubectl drain NODE --ignore-daemonsets), stop the kubelet and move the file elsewhere.",
         confirm="The end of the kubelet's log names the file. If the file is dra_manager_state, this command lists its "
         "claims: devicecore checkpoint show dra_manager_state",
         issue=f"{_KUBERNETES}131253",
@@ -133,7 +133,7 @@ CHECKS: tuple[NodeCheck, ...] = (
         "a device belongs to two containers that cannot share it",
         find=owners.two_owners,
         next="The kubelet does not correct this: both containers keep the device until both pods are gone.",
-        do="Delete one of the pods; a new one gets a different device: kubectl delete pod POD.",
+        do="Delete one of the pods (kubectl delete pod POD). A new one gets a different device.",
         confirm="Compare the environment or the device files of both containers: kubectl exec POD -c CONTAINER -- env",
         issue=f"{_KUBERNETES}137534",
     ),
