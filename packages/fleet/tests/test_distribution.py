@@ -51,7 +51,7 @@ def test_the_entry_points_name_what_the_command_asks_for() -> None:
 @pytest.mark.parametrize(
     ("arguments", "what"),
     [
-        (["fleet", "shapes"], "devicecore fleet"),
+        (["fleet", "shapes"], "this command"),
         (["kubelet", "--root", "{root}", "--register-node"], "a node of a cluster"),
         (["kubelet", "--root", "{root}", "--pods-from-server"], "a node of a cluster"),
         (["kubelet", "--root", "{root}", "--topology-objects"], "a node of a cluster"),
@@ -63,7 +63,7 @@ def test_what_needs_the_fleet_names_the_distribution_to_install(
     server = ["--kubeconfig", str(tmp_path / "config")] if "kubelet" in arguments else []
     ran = without(*(one.format(root=tmp_path) for one in arguments), *server)
     assert (ran.returncode, ran.stdout) == (2, "")
-    assert ran.stderr == f"devicecore: {what} needs the distribution devicecore-fleet: {INSTALL}\n"
+    assert ran.stderr == f"devicecore {arguments[0]}: {what} needs the distribution devicecore-fleet: {INSTALL}\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,8 +86,8 @@ fleet = odd:NUMBER
 @pytest.mark.parametrize(
     ("name", "status", "said"),
     [
-        ("raises", 2, "devicecore: raises from odd cannot be imported: AttributeError: "),
-        ("number", 2, "devicecore: number from another distribution: expected a click.Command, got int"),
+        ("raises", 2, "devicecore raises: raises from odd cannot be imported: AttributeError: "),
+        ("number", 2, "devicecore number: number from another distribution: expected a click.Command, got int"),
         ("fleet", 0, ""),
     ],
 )

@@ -47,7 +47,7 @@ def test_a_failure_is_explained(tmp_path: Path) -> None:
     assert ran.returncode == 1
     assert "FAIL  must    gives-nodes-by-id " in ran.stdout
     explained = ran.stdout.partition("\ngives-nodes-by-id (must)\n")[2]
-    assert explained.startswith("  done:      Nodes and CDI devices in the answers for several devices")
+    assert explained.startswith("  done:      The nodes and CDI devices in each answer for several devices")
     for line in (
         "  expected:  every node in the answer for several devices is also in an answer for a single device",
         "  actual:    the answer for all devices contains /dev/chip1, /dev/chip2, which is in no answer",

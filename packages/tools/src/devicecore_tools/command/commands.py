@@ -55,7 +55,7 @@ class _CommandTree(Group):
     def _command(cmd_name: str) -> click.Command | None:
         command: click.Command | None
         if cmd_name in FLEET:
-            command = fleet_entry_point(GROUP, cmd_name, f"devicecore {cmd_name}")
+            command = fleet_entry_point(GROUP, cmd_name, "this command")
             return command
         if cmd_name not in COMMANDS:
             return command_of(cmd_name)
