@@ -699,7 +699,7 @@ class RemembersFailures(GoodDriver):
 
 @fails("prepares-after-an-error-of-the-api-server")
 class RemembersErrors(RemembersFailures):
-    reason = "500"
+    reason = "leader changed"
 
 
 @fails("prepares-after-the-api-server-was-away")
