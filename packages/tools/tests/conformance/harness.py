@@ -87,12 +87,12 @@ def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
 
 
 def mostly_slow(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
-    """Return parameters of a test. Mark them as slow, except for the first and every fourth after it.
+    """Return parameters of a test. Mark them as slow, except for the first and every eighth after it.
 
     A test of a fault takes up to half a second of CPU time and many seconds of waiting, and most of that is the same
     for all faults: starting the program, the run, and reading /proc.
     """
-    return [pytest.param(*case, marks=pytest.mark.slow if number % 4 else ()) for number, case in enumerate(cases)]
+    return [pytest.param(*case, marks=pytest.mark.slow if number % 8 else ()) for number, case in enumerate(cases)]
 
 
 def fault_test(*groups: str) -> Callable[..., None]:
