@@ -47,7 +47,7 @@ class Thread(threading.Thread):
     forever (python/cpython#140746).
     """
 
-    _started: threading.Event  # exists in `threading.Thread` in all versions of Python; only `start` waits for it
+    _started: threading.Event  # private to `threading.Thread`; if its `start` waits for another, there is no limit
 
     def __init__(
         self, *, target: Callable[..., object], name: str, args: tuple[object, ...] = (), daemon: bool = False

@@ -73,7 +73,7 @@ _WORDS = st.sampled_from(("a", "b", "c"))
 
 
 def device_ids(*, awkward: bool = True) -> st.SearchStrategy[DeviceId]:
-    """Generate device ids; the simplest is `gpu-0`. With `awkward`, some ids are difficult to sort, escape or show."""
+    """Generate device ids. The simplest is `gpu-0`. With `awkward`, some ids are difficult to sort, escape or show."""
     if not awkward:
         return st.sampled_from(_PLAIN).map(DeviceId)
     return (st.sampled_from(_PLAIN + _TRAPS) | _TEXT).map(DeviceId)

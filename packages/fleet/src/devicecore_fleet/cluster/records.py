@@ -116,7 +116,7 @@ class PodRecord:
     is_patching: bool = False
     batch: int = 0  # the number of the batch: the pods that were seen between two reads of the Node
     says: str = ""
-    """The containers' behavior according to the fleet's file; a `CONTAINERS` annotation takes precedence."""
+    """The containers' behavior according to the fleet's file. A `CONTAINERS` annotation takes precedence."""
     change_at: float = math.inf
     """When the state of one of the pod's containers changes (monotonic seconds)."""
     _read_from: tuple[str, ...] = ()  # the strings from which the behaviors were parsed

@@ -187,7 +187,7 @@ def _best_nodes(
     *,
     by_socket: bool,
 ) -> tuple[Sequence[int], Sequence[int]] | None:
-    """Return the best `width` NUMA nodes and those of them that also provide the remainder, or None if none suffice."""
+    """Return the best `width` NUMA nodes, and which of them provide the remainder, or None if no nodes suffice."""
     best, best_nodes, best_rest = inf, None, None
     best_is_in_socket = False
     for combo in _combinations(nodes, width):

@@ -933,7 +933,7 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of the responses for several devices with those of the responses for single devices.
+    """Compare these parts of each response for several devices with the responses for single devices.
 
     Raises Failure if a name that only one device has is missing, or if the devices have different values but the value
     for several devices equals that of one of them. Raises Skip if the responses cannot be compared.

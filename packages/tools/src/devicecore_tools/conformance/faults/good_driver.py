@@ -59,7 +59,7 @@ class ClaimError(Exception):
 
 
 class GoodDriver:
-    """Serves seven chips in two slices; one chip is shareable.
+    """Serves seven chips in two slices. One chip is shareable.
 
     The driver keeps one state file, and a CDI file for each claim.
     """

@@ -403,7 +403,7 @@ class Plugin:
 
 
 def fresh_mounts(ids: list[str]) -> list[api.Mount]:
-    """Return a mount for each device. A fault removes those of all other devices first."""
+    """Return a mount for each device. One fault first removes the mounts of all other devices."""
     mounted = DIRECTORY / ".mounted"
     with mounting:
         if FAULT == "removes-former-mounts":
