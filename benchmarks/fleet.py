@@ -1,10 +1,10 @@
 """Measure a fleet: `python benchmarks/fleet.py --help`.
 
 The fleet and the API server run in separate processes. Without --kubeconfig, the server is the small API server for
-tests. With --kubeconfig, the fleet runs on the API server that this file names, and the server's metrics are used to
-count the requests. Pods name a scheduler that does not exist, so this program binds them; the cluster's scheduler binds
-the pods of --deployments. With --kwok, kwok runs instead of a fleet, and this program creates the Nodes, whose statuses
-contain a plugin's devices.
+tests. With --kubeconfig, the fleet runs on the API server that the kubeconfig names, and the server's metrics are used
+to count the requests. The pods of --pods name a scheduler that does not exist, so this program binds them; the
+cluster's scheduler binds the pods of --deployments and --claims. With --kwok, kwok runs instead of a fleet, and this
+program creates the Nodes, whose statuses contain a plugin's devices.
 """
 
 import argparse
@@ -86,7 +86,7 @@ class Sample:
 
 @define
 class Shown:
-    """Watches Nodes or ResourceSlices, and records which nodes are complete, and which nodes no longer are."""
+    """Watches Nodes or ResourceSlices, and records which nodes are complete, and which ever stopped being complete."""
 
     has_it: Callable[[Any], bool]
     node_of: Callable[[Any], str]
@@ -126,7 +126,7 @@ def is_ready(node: Any) -> bool:  # noqa: ANN401 - parsed JSON
 
 @define
 class Running:
-    """The times at which pods were seen running."""
+    """Records when each pod was first seen bound, and when it was first seen Running or Failed."""
 
     seen_at: dict[str, float] = field(factory=dict)
     phases: Counter[str] = field(factory=Counter)
@@ -169,7 +169,10 @@ class Bench:
     bound_at: dict[str, float] = field(factory=dict)
 
     def pod(self, number: int) -> tuple[str, str, dict[str, Any] | None]:
-        """Return a pod's name, its node, and the device in its claim or None. Every fifth pod on a node has a claim."""
+        """Return a pod's name, its node, and the device in its claim, or None if it has no claim.
+
+        Every fifth pod on a node has a claim.
+        """
         node, of_node = number % self.nodes, number // self.nodes
         device = {
             "request": "nic",
@@ -217,7 +220,10 @@ def _typed(kind: str, version: str, body: dict[str, Any]) -> dict[str, Any]:
 
 
 def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
-    """Return a function that returns the numbers of requests since its last call, and the API server's CPU time."""
+    """Return a function that returns how often each kind of request was made since its last call, and a CPU time.
+
+    The function returns the twelve most frequent kinds of requests, and the API server's total CPU time in seconds.
+    """
     server, request = ApiServer(access, SENTENCES), ApiRequest("get metrics", "GET", "metrics")
     before = Counter[str]()
 
@@ -244,7 +250,8 @@ def by_metrics(access: Access) -> Callable[[], tuple[dict[str, int], float]]:
 def small_server(kubeconfig: Path) -> Iterator[Callable[[], tuple[dict[str, int], float]]]:
     """Run the API server for tests in a separate process.
 
-    Yield a function that returns the numbers of requests since its last call, and the server's CPU time.
+    Yield a function that returns how often each kind of request was made since its last call, and the server's total
+    CPU time in seconds.
     """
     command = [sys.executable, "-c", SERVER, str(kubeconfig)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as server:
@@ -414,7 +421,10 @@ def make_class(requests: KubeApiRequests) -> None:
 
 
 def health_of(requests: KubeApiRequests, name: str) -> dict[str, int]:
-    """Count the devices by health in the statuses of the pods whose names have this prefix."""
+    """Count the devices by health in the statuses of the pods whose names start with `name`.
+
+    A pod whose status shows no device counts as one device with the health `none`.
+    """
     found = Counter[str]()
     for pod in requests.list(PODS):
         if pod["metadata"]["name"].startswith(name):

@@ -1,10 +1,10 @@
 """Compare our three managers' admissions with Kubernetes': `make bench` or `python -m benchmarks.numa`.
 
 A machine with 8 NUMA nodes and 512 threads runs 500 pods; each has exclusive memory, and every second pod has an
-exclusive CPU. Once the machine is full, a pod is removed before each admission. For each admission, the CPU and memory
-managers give hints, the hints are merged, the resources are allocated, and both state files are saved. Our code and
-Kubernetes' are measured in processor time, but Kubernetes' code runs only 20 pods: it merges all combinations of hints,
-so admitting 500 pods would take minutes.
+exclusive CPU. Once these pods are admitted, a pod is removed before each further admission, and only the further
+admissions are measured. For each admission, the CPU and memory managers give hints, the hints are merged, the resources
+are allocated, and both state files are saved. Our code and Kubernetes' are measured in processor time, but Kubernetes'
+code runs only 20 pods: it merges all combinations of hints, so admitting 500 pods would take minutes.
 """
 
 import argparse
@@ -32,7 +32,7 @@ def pod(number: int) -> Json:
 
 
 def history(pods: int, newcomers: int) -> Json:
-    """Return a history that fills the node, and then removes a pod before each new one."""
+    """Return a history that admits `pods` pods, and then `newcomers` more, before each of which it removes a pod."""
     topology = [
         {
             "node_id": node,

@@ -41,7 +41,7 @@ def place(size: int, milliseconds: float) -> tuple[float, float]:
 
 
 def line(points: list[tuple[float, float]], color: str) -> list[str]:
-    """Return a line through the points."""
+    """Return the SVG elements of a line through the points, with a dot at each point."""
     drawn = [
         f'<line x1="{a:.1f}" y1="{b:.1f}" x2="{c:.1f}" y2="{d:.1f}" stroke="{color}" stroke-width="2"/>'
         for (a, b), (c, d) in pairwise(points)
@@ -50,7 +50,7 @@ def line(points: list[tuple[float, float]], color: str) -> list[str]:
 
 
 def panel(title: str, curves: dict[str, dict[int, float]]) -> list[str]:
-    """Draw the panel for one row of the table."""
+    """Return the SVG elements of the panel for one row of the table."""
     drawn = [f'<text x="{LEFT}" y="{TOP - 12}" font-weight="bold">{title}</text>']
     for decade in range(DECADES[0], DECADES[1] + 1):
         _, y = place(10, 10**decade)

@@ -25,9 +25,9 @@ from devicecore.wire import deviceplugin
 from tools.make_peers import program
 
 IDS = (DeviceId("dev-000000"),)
-LARGE = 3000  # a list with at least this many devices makes the manager pause before it reads the next list
+LARGE = 3000  # after a list with about this many devices or more, the manager pauses before it reads the next list
 Times = Generator[float, None, None]
-"""Measured CPU seconds, or wall-clock seconds if another process does part of the work."""
+"""Measured CPU seconds, or wall-clock seconds for `bare_write` and if another process does part of the work."""
 TWO_NODES = Topology((NumaNode(0), NumaNode(1)), Policy.BEST_EFFORT)
 
 
@@ -93,7 +93,7 @@ def decode_and_verify(size: Size) -> Times:
 
 
 def bare_write(size: Size) -> Times:
-    """Write a file as large as the checkpoint, fsync it and rename it: the minimum for any implementation."""
+    """Write a file as large as the checkpoint, fsync it and rename it: the least that any implementation must do."""
     with running(size) as bench:
         blob = bench.path.read_bytes()
         new, target = f"{bench.path}.bare", f"{bench.path}.target"

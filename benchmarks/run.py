@@ -1,7 +1,7 @@
 """Compare devicecore with Kubernetes' own device manager: `make bench`, or `make bench BENCH="--quick admit hints"`.
 
 Each row is measured at each size within one minute: Kubernetes, devicecore, then Kubernetes again, because the speed of
-a shared machine varies. Rows that run in one process are measured in CPU time.
+a shared machine varies. Rows that run in one process are measured in CPU time, except `bare_write`.
 """
 
 import argparse
@@ -64,9 +64,10 @@ except KeyboardInterrupt:  # Ctrl-C also reaches the program that reads this out
 
 @frozen
 class Figure:
-    """The result of one row at one size: the medians in milliseconds and the number of samples.
+    """The result of one row at one size, in milliseconds.
 
-    `theirs` is None if Kubernetes is not measured.
+    `median`, `least` and `samples` are the median, the minimum and the number of our samples. `theirs` is the median of
+    Kubernetes' samples, or None if Kubernetes is not measured.
     """
 
     row: str
@@ -100,9 +101,9 @@ class Figure:
 
 
 def measure(row: str, size: Size | None, seconds: float, oracle: Oracle | None) -> Figure:
-    """Take samples for about `seconds`, and at least five samples.
+    """Take samples for about `seconds`, but at least 5 and at most 2,000.
 
-    Half of Kubernetes' samples come before ours, and half after.
+    Kubernetes is measured for half of this time before our samples are taken, and for the other half afterwards.
     """
     theirs = _of_kubernetes(row, size, seconds / 2, oracle)
     taken = list[float]()
@@ -132,7 +133,7 @@ def _of_kubernetes(row: str, size: Size | None, seconds: float, oracle: Oracle |
 
 
 def memory() -> float:
-    """Return the memory in MB of a fresh process that runs 5,000 pods and 50,000 devices."""
+    """Return the memory in MB of a fresh process whose manager has 5,000 pods and 50,000 devices."""
     command = [sys.executable, "-c", MEMORY, str(HERE)]
     # do not kill the process, so that it cleans up
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as child:

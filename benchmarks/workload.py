@@ -132,14 +132,14 @@ class Sink(MemorySink):
             self._changed.notify_all()
 
     def wait_for(self, count: int) -> None:
-        """Wait until there are this many devices."""
+        """Wait until the capacity is `count`. Raises AssertionError if this takes longer than 30 seconds."""
         with self._changed:
             assert self._changed.wait_for(lambda: self.capacity.get(RESOURCE) == count, 30)
 
 
 @define
 class Bench:
-    """A manager that runs `size` pods, with its checkpoint on a tmpfs and its plugin in memory."""
+    """A manager with the pods and devices of `size`, its pod source and its sink, and the path of its checkpoint."""
 
     size: Size
     manager: DeviceManager
@@ -155,7 +155,7 @@ class Bench:
         return pod(self._next)
 
     def any_pod(self) -> PodUid:
-        """Return one of the running pods."""
+        """Return the UID of one of the active pods, chosen at random."""
         return self._random.choice(tuple(self.pods.active))
 
     def admit(self, newcomer: Pod) -> None:
