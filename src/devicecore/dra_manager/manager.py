@@ -277,8 +277,8 @@ class DraManager(Runs):
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
         """Return the health of claimed devices by container (kubelet: `UpdateAllocatedResourcesStatus`).
 
-        If a claimed request has no devices, its entry has no `resources`. Remove the entry with the same name from the
-        pod's status.
+        If a claimed request has no devices, its entry has no `resources`: then remove the entry with the same name from
+        the pod's status. Init containers are left out.
         """
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 

@@ -85,7 +85,7 @@ class Preparation:
         return PreparedPod(keys, tuple(warnings))
 
     def _checked(self, pod: Pod) -> dict[ClaimKey, ResourceClaim]:
-        """Read a pod's current claims from the API server and check them. Return the claims in the pod's order."""
+        """Read a pod's current claims from their source and check them. Return the claims in the pod's order."""
         claims: dict[ClaimKey, ResourceClaim] = {}
         for entry in pod_claims(pod):
             name = claim_name(pod, entry)

@@ -39,7 +39,7 @@ from devicecore.runtime.turns import Turns
 
 _log = logging.getLogger(__name__)
 
-# how many pods with the same drivers are saved with one write at most; the pods keep their turns until that write
+# at most this many pods with the same drivers are saved with one write; the pods keep their turns until that write
 _AT_ONCE = 32
 
 

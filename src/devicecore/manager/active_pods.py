@@ -1,7 +1,7 @@
 """Knows which pods are active, and frees the devices of all other pods.
 
-Law: a pod is forgotten only if it held devices before the active pods were listed, is not in that list, and was not
-being admitted in the meantime.
+Law: a sweep forgets a pod only if the pod held devices before the active pods were listed, is not in that list, and was
+not being admitted in the meantime.
 """
 
 from collections.abc import Sequence
@@ -72,7 +72,10 @@ class ActivePods:
         return bool(gone)
 
     def forget(self, gone: Sequence[PodUid]) -> None:
-        """Free the devices of pods. Observers are notified before another pod can get the devices."""
+        """Free the devices of pods.
+
+        Observers are notified before another pod can get the devices that these pods hold when the call begins.
+        """
         ledger = self._state.value.ledger
         known = [allocation for pod in gone for allocation in ledger.of_pod(pod)]
         self._observers.notify(Released(allocation.key.pod, allocation) for allocation in known)

@@ -218,7 +218,8 @@ class DeviceManager(Runs):
     def wait_for(self, condition: Callable[[NodeState], object], timeout: float) -> NodeState:
         """Wait until `condition` returns a true value for the state, and return that state.
 
-        `condition` is called after every change, in this thread and without any lock, so it may call the manager.
+        `condition` is called for the current state, and again after changes, in this thread and without any lock, so it
+        may call the manager. A state that is soon replaced may be skipped.
 
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds.
@@ -376,9 +377,9 @@ class DeviceManager(Runs):
 
         Call this method every 10 seconds, as often as a kubelet calls `GetCapacity`.
 
-        A resource that has had no connected plugin for longer than the grace period is removed. Only the status
-        returned by this call lists that resource in `removed`. Changes are saved and published, including those that
-        failed before (kubelet.md 3.6).
+        A resource that has had no connected plugin for longer than the grace period is removed. The returned status
+        lists that resource in `removed`, as do later ones until the removal has been published. Changes are saved and
+        published, including those that failed before (kubelet.md 3.6).
         """
         self._lifecycle.check_started()
         self._state.current_run()

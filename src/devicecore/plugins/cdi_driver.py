@@ -2,8 +2,8 @@
 
 Laws: a claim that is prepared again gets the same devices and the same CDI file, even after the driver was killed or
 the node rebooted. An Unprepare that follows a Prepare leaves nothing behind, even if the Prepare is still running. Two
-claims never hold the same device, unless the scheduler has shared the device. All of this also holds when two instances
-of the driver use the same directories, as during a rolling update.
+claims never hold the same device, unless they have different shares of the device or one of them has admin access. All
+of this also holds when two instances of the driver use the same directories, as during a rolling update.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Common answers to Allocate, each a plain function from device ids to an answer.
 
-Law: an answer depends on the ids and on nothing else, so repeating a request gives the same answer.
+Law: an answer depends only on the function's arguments, so repeating a request gives the same answer.
 """
 
 import re

@@ -136,7 +136,7 @@ def simulated_devices(
     Raises:
         TypeError: `prefix` is not a string or `count` is not a number, for example because they are swapped; or
             `numa_nodes` or `unhealthy` is not an iterable of numbers.
-        ValueError: `count` or a NUMA node is below 0, or there is no device with a number in `unhealthy`.
+        ValueError: `count` or a NUMA node is below 0, or `unhealthy` contains a number that no device has.
     """
     checked(prefix, str, "simulated_devices(prefix, count): prefix")
     if checked(count, int, "simulated_devices(prefix, count): count") < 0:

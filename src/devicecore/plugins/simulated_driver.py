@@ -76,7 +76,7 @@ def parts_of(device: str, parts: int) -> tuple[str, ...]:
 def published(
     devices: Sequence[str], numa_nodes: Sequence[int | tuple[int, ...]] = (), parts: int = 0
 ) -> tuple[PublishedDevice, ...]:
-    """Return the devices in the form that ResourceSlices have, each device followed by its parts.
+    """Return the devices as ResourceSlices list them, each device followed by its parts.
 
     Args:
         devices: the names of the devices.

@@ -35,7 +35,7 @@ class DraDriver(Protocol):
 
 
 def check_driver(driver: DraDriver, function: str) -> None:
-    """Raise TypeError if a value is not a driver. The error names `function`, which received it."""
+    """Raise TypeError if a value is not a driver. The error names `function`, which received the value."""
     check_adapter(function, driver, DraDriver)
     checked(getattr(driver, "name", None), str, f"{type(driver).__name__}.name")
 

@@ -1,6 +1,7 @@
 """Talks to DRA drivers.
 
-Law: a driver instance's events start with `DriverRegistered`, end with `DriverRemoved`, and arrive one at a time.
+Law: a driver instance's events arrive one at a time and start with `DriverRegistered`. Unless the transport is stopped,
+they end with `DriverRemoved`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -21,9 +22,9 @@ error's text.
 class DriverTransport(Protocol):
     """Connects the DRA manager to drivers: accepts registrations and health reports, and makes calls.
 
-    A driver that registers again at the same endpoint is a new instance, with a larger generation. The events of an
-    instance start with `DriverRegistered` and end with `DriverRemoved`. Each call ends within the limit that the
-    adapter was given at construction (a kubelet allows 45 seconds). A later answer is ignored.
+    A driver that registers again at the same endpoint is a new instance, with a larger generation. Each call ends
+    within the limit that the adapter was given at construction (a kubelet allows 45 seconds). A later answer is
+    ignored.
     """
 
     def start(self, listener: DriverListener) -> None:

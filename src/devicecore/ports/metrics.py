@@ -18,5 +18,5 @@ class Metrics(Protocol):
     def topology_manager_admission(self, seconds: float, *, failed: bool) -> None:
         """Record how long a pod's admission took (`kubelet_topology_manager_admission_duration_ms`).
 
-        `failed` means that there is a topology policy and that it did not admit the pod.
+        `failed` means that there is a topology policy and that the pod was not admitted, for whatever reason.
         """

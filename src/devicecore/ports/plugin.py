@@ -88,7 +88,7 @@ class DevicePlugin(Protocol):
 def check_plugin(plugin: DevicePlugin, function: str) -> None:
     """Raise TypeError if a value is not a plugin: a class, or an object that lacks a required member.
 
-    The error names `function`, which received it.
+    The error names `function`, which received the value.
     """
     given: object = plugin
     if isinstance(given, type):

@@ -21,8 +21,8 @@ error's text.
 class PluginTransport(Protocol):
     """Connects the manager to plugins: accepts registrations and reports, and makes calls.
 
-    Each call to a plugin ends after `timeout` seconds or after the limit that the adapter was given at construction,
-    whichever is shorter. The call then raises `PluginCallError`, and a later answer is ignored.
+    Each call to a plugin has `timeout` seconds, but no more than the limit that the adapter was given at construction.
+    If the plugin has not answered by then, the call raises `PluginCallError`, and a later answer is ignored.
     """
 
     def start(self, listener: Listener) -> None:

@@ -21,7 +21,10 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 def bounded_backoff(failures: int, first: float, longest: float) -> float:
-    """Return the pause in seconds after `failures` in a row: `first`, doubled with each failure, up to `longest`."""
+    """Return the pause in seconds after a number of failures in a row.
+
+    The pause is `first` after one failure. Each further failure doubles it, up to `longest`.
+    """
     return min(first * 2.0 ** min(failures - 1, 64), longest)  # a larger exponent would overflow a float
 
 
@@ -123,9 +126,9 @@ class SupervisedThread:
         self._thread.start()
 
     def stop(self, timeout: float | None = None) -> bool:
-        """Set the event, and wait `timeout` seconds for the thread to end. Return whether the thread has ended.
+        """Set the event, and wait at most `timeout` seconds for the thread to end. Return whether it has ended.
 
-        A second call does nothing. A call from the thread itself does not wait.
+        Without `timeout`, the wait has no limit. A second call only waits. A call from the thread itself does not wait.
         """
         self._stopping.set()
         if self._thread.ident is not None and self._thread is not threading.current_thread():

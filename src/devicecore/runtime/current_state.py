@@ -1,7 +1,7 @@
 """The current value of a part of a manager's state, and the run that it belongs to.
 
-Law: the value is immutable and is replaced as a whole, so a reader needs no lock. No port, plugin or caller's function
-is called while the lock is held.
+Law: the value is immutable and is replaced as a whole, so a reader needs no lock. While the lock is held, no port,
+plugin or other code from outside the manager is called.
 """
 
 import threading

@@ -1,9 +1,9 @@
 """Waits for work that may never end, but only for a limited time.
 
 gRPC ends a call only when its last write to the socket has ended, even if the call's deadline has passed or the call
-was cancelled. If a server reads nothing, for example because its process is stopped, and the socket is full (200 KiB),
-that write does not end. Then neither the call nor the closing of its channel ends until the server reads again or
-exits.
+was cancelled. If a server reads nothing, for example because its process is suspended, and the socket buffer is full
+(200 KiB), that write does not end. Then neither the call nor the closing of its channel ends until the server reads
+again or exits.
 
 Law: `in_time` returns or raises an error within the given seconds, no matter what the work does.
 """

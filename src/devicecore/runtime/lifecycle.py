@@ -106,7 +106,9 @@ class Lifecycle:
         return self.call("start", self._start, begin, end, after)
 
     def stop(self, end: Callable[[], None]) -> None:
-        """Call `end`, unless nothing was started. If a stop is in progress in another thread, this method waits for it.
+        """Call `end`, unless nothing was started or the run is already over.
+
+        If a stop is in progress in another thread, this method waits for it.
 
         Raises:
             CalledFromInsideError: the call comes from inside a start, a stop or a callback of the same object.

@@ -19,15 +19,15 @@ Why it is built this way:
   already done. A commit whose call was interrupted is left out: its caller may have tried again since, and an old
   change must not follow a newer one.
 * A value is saved first, and only then becomes the current one. Because an interrupt may come between the two steps,
-`is_behind` is true from before the save until the saved value is the current one. If `is_behind` stays true, the next
-commit, the next request or the end of the run saves the current value.
+  `is_behind` is true from before the save until the saved value is the current one. If `is_behind` stays true, the next
+  commit, the next request or the end of the run saves the current value.
 * A save that fails may leave the old or the new content in the store. So `_saved` is None until the next save succeeds.
-* Changes outside a commit are saved by a thread that starts and ends with the run, unless several managers share a
-thread. The call that makes such a change waits for at most a second.
+* Changes outside a commit are saved by the caller (`save`), or by a thread that starts and ends with the run, unless
+  several managers share a thread (`request`). A call waits for that thread for at most a second.
 * The end of a run takes the saving lock. So the end waits for the save in progress, and later calls see that the run
   has stopped.
 * While it saves, the store may call the manager back in the same thread. Such a call would wait for itself, so it gets
-an error.
+  an error.
 """
 
 import logging
@@ -254,8 +254,8 @@ class SavedState(Generic[Value]):
         except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # `is_behind` is not set before the save, because an interrupt may end the save. If there is a newer value,
-            # it has its own request.
+            # `is_behind` is not set before the save, because an interrupt may end the save. A newer value has its own
+            # request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:

@@ -1,7 +1,7 @@
 """A thread that saves on request.
 
-Law: once a request has returned True, no save that started before the request is still running. The thread ends when it
-is stopped, or when its last owner is gone.
+Law: once a request that waits has returned True, no save that started before the request is still running. The thread
+ends when it is stopped, or when its last owner is gone.
 
 A manager has its own thread or shares one with other managers. A shared thread performs one save after another, so a
 disk that hangs delays all managers.

@@ -47,7 +47,9 @@ class Thread(threading.Thread):
     forever (python/cpython#140746).
     """
 
-    _started: threading.Event  # private to `threading.Thread`; if its `start` waits for another, there is no limit
+    _started: (
+        threading.Event
+    )  # private to `threading.Thread`; if its `start` waits for something else, there is no limit
 
     def __init__(
         self, *, target: Callable[..., object], name: str, args: tuple[object, ...] = (), daemon: bool = False

@@ -341,7 +341,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         [WHOLE, a_slice("n1", GPU, [{**GPUS[0], "taints": [XID]}])],
         1,
         [
-            "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from its driver gpu.nvidia.com\n  do  ",
+            "gpu.nvidia.com/n1/gpu-0 has the taint nvidia.com/xid=79:NoSchedule from driver gpu.nvidia.com\n  do  ",
             "check the driver's log to see why the device is tainted, and have the device repaired, or use a different",
             "gets them if  claim ml/train tolerates the taint",
             'tolerations: [{key: nvidia.com/xid, operator: Equal, value: "79", effect: NoSchedule}] in its requests',

@@ -214,7 +214,7 @@ def test_the_parent_of_kubelets_directories_is_answered_with_their_names(tmp_pat
         (tmp_path / name / "device-plugins").mkdir(parents=True)
     assert doctor("--root", str(tmp_path)) == 2
     printed = capsys.readouterr()
-    assert printed.out.startswith("this node: nothing of a kubelet was read\n")
+    assert printed.out.startswith("this node: nothing that belongs to a kubelet was read\n")
     assert f"the directories a, b do. To read one of them, use --root {tmp_path / 'a'}\n" in printed.err
 
 

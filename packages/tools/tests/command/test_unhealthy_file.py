@@ -56,7 +56,7 @@ def test_a_driver_makes_a_device_unhealthy_with_its_parts(tmp_path: Path) -> Non
     )
     offered.show(2, frozenset())
     assert offered.make_unhealthy(frozenset({"dev-1", "mig"})) == (
-        "unhealthy: dev-1; there is no device mig: there are 2 devices, numbered from 0"
+        "unhealthy: dev-1; there is no device mig: the driver has 2 devices, numbered from 0"
     )
     unhealthy = [name for name, health in reports[-1].items() if health is DraHealth.UNHEALTHY]
     assert unhealthy == ["dev-1", "dev-1-part-0", "dev-1-part-1"]

@@ -1,6 +1,6 @@
 """Claim files: how to recognize them, how two of them differ, and what cannot be right in one.
 
-Laws: a file does not differ from itself. The order of entries, pods and drivers makes no difference.
+Laws: a file does not differ from itself. The order of claims, pods and drivers makes no difference.
 """
 
 import re

@@ -1,7 +1,8 @@
 """The differences between the data of two checkpoints.
 
 Laws: a checkpoint does not differ from itself. If two checkpoints are compared in the opposite order, the result is the
-reversed difference. The order of entries makes no difference, although it changes the checksum.
+reversed difference. The order of entries makes no difference, except among entries for the same container and resource,
+although it changes the checksum.
 """
 
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,7 @@
 """Removes wrong and outdated entries and devices from checkpoint data, and nothing else.
 
-Laws: repairing repaired data changes nothing. Each removed device or entry is listed with its reason. A device that two
-pods hold is removed from a pod only if the caller said which pod keeps it.
+Laws: repairing repaired data changes nothing. Each removed device or entry is listed with its reason. If two pods with
+remaining entries hold a device, the device is removed from one of them only if the caller said which pod keeps it.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,7 @@
 """Reads the intact parts of a file that a kubelet cannot read.
 
-Law: for a file that `decode` accepts, `salvage` returns the same data, with nothing unreadable. Otherwise, each entry
-and each registered resource is either in the data or listed as unreadable, unless there are too many unreadable parts.
+Law: for a file that `decode` accepts, `salvage` returns the same data, with nothing unreadable. For any other file,
+`salvage` either raises an error, or each entry and each registered resource is in the data or listed as unreadable.
 """
 
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ With more unreadable parts, the file is not a checkpoint, or nothing in it can b
 
 @frozen
 class Unreadable:
-    """A part of a file that cannot be read (`entry 3`, counted from 1, or a registered resource), and the reason."""
+    """A part of a file that cannot be read, such as `entry 3` (counted from 1), and the reason."""
 
     place: str
     problem: str
@@ -82,8 +82,8 @@ def _names(value: Json) -> Iterator[str]:
 def salvage(blob: bytes) -> Salvaged:
     """Read a file of any format. If the file cannot be read as a whole, read each entry and each resource individually.
 
-    Raises MalformedCheckpointError if the file is not JSON, if it has no list of entries, if none of its entries can be
-    read, or if more than `MAX_UNREADABLE` parts cannot be read.
+    Raises MalformedCheckpointError if the file is not JSON, if its entries are not a list, if it has neither entries
+    nor registered resources, if none of its entries can be read, or if more than `MAX_UNREADABLE` parts cannot be read.
     """
     try:
         found = decode(blob)

@@ -27,7 +27,7 @@ from devicecore_tools.command.output import MAX_VALUE, print_json, print_pairs
 
 @frozen
 class ClaimsFile(ExaminedFile):
-    """A claim checkpoint with its verdict. `entries` contains the readable entries, or is None if there are none."""
+    """A claim checkpoint with its verdict. `entries` is None if the entries cannot be read."""
 
     report: StateReport
     entries: tuple[ClaimEntry, ...] | None
@@ -59,7 +59,7 @@ class ClaimsFile(ExaminedFile):
         return self._with(None if self.entries is None else len(self.entries))
 
     def difference(self, after: "ClaimsFile") -> tuple[StateDifference, list[str]]:
-        """Return the changes from this file to `after`, and a line of text for each change."""
+        """Return the changes from this file to `after`, and the lines of text that describe the changes."""
         found = state_difference(self.entries or (), after.entries or ())
         counts = (
             f"({counted(len(one.entries or ()), 'claim')}, checksum {one.report.stored})" for one in (self, after)

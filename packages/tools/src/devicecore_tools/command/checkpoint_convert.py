@@ -40,9 +40,9 @@ def convert(*, as_json: bool, wanted: str, output: str | None, force: bool, file
     single list of devices; kubelets up to 1.29 read both formats. Format 0 has no checksum. Format 0 can be read but
     not written, because no recent kubelet reads it.
 
-    Whatever is lost or assumed is printed on stderr. FILE is the same as for `checkpoint verify`. If the checksum of
-    FILE is wrong or FILE cannot be read, nothing is written, and the exit status is 1 (2 if there is no FILE): see
-    `checkpoint repair`.
+    Whatever is lost or assumed is printed on stderr, or is part of the --json document. FILE is the same as for
+    `checkpoint verify`. If FILE is malformed or its checksum is wrong, nothing is written, and the exit status is 1:
+    see `checkpoint repair`. The exit status is 2 if FILE does not exist or cannot be read.
 
     \b
     $ devicecore checkpoint convert --to 1 -o old-format /var/lib/kubelet/device-plugins

@@ -20,7 +20,7 @@ _WITH_NUMA_NODES = 2  # the format that records NUMA nodes
 
 @frozen
 class DevicesFile(ExaminedFile):
-    """A checkpoint with its verdict. `data` contains the readable parts, or is None."""
+    """A checkpoint with its verdict. `data` contains the readable parts, or is None if nothing can be read."""
 
     report: FileReport
     data: CheckpointData | None
@@ -58,7 +58,7 @@ class DevicesFile(ExaminedFile):
         return {**self.compared, "warnings": self.warnings}
 
     def difference(self, after: "DevicesFile") -> tuple[Difference, list[str]]:
-        """Return the changes from this file to `after`, and a line of text for each change."""
+        """Return the changes from this file to `after`, and the lines of text that describe the changes."""
         with_numa = self.report.format == after.report.format == _WITH_NUMA_NODES
         found = difference(self.data or CheckpointData(), after.data or CheckpointData(), with_numa=with_numa)
         is_other_file = (self.report.format, self.report.stored) != (after.report.format, after.report.stored)

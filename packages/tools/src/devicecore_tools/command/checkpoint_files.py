@@ -76,7 +76,10 @@ class ExaminedFile:
 
 
 def path_of(file: str) -> str:
-    """Return the checkpoint in a device plugin directory or in a kubelet's root directory."""
+    """Return the path of a checkpoint: `file` itself or, if it is a directory, the checkpoint in it.
+
+    The directory may be a device plugin directory or a kubelet's root directory.
+    """
     if not os.path.isdir(file):  # noqa: PTH112 - raises nothing
         return file
     here, below = Path(file) / CHECKPOINT_NAME, Path(file) / _PLUGINS / CHECKPOINT_NAME
@@ -118,7 +121,7 @@ def lost_fields(blob: bytes) -> list[str]:
 def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
     """Check that a command may write the file `new`.
 
-    Raises click.UsageError if `new` is the file that was read, or if it exists and `force` is False.
+    Raises click.UsageError if `new` is a directory or the file that was read, or if it exists and `force` is False.
     """
     if os.path.exists(new) and os.path.exists(old) and os.path.samefile(old, new):  # noqa: PTH110, PTH121 - as typed
         message = f"{new} is the input file. This command only writes new files: choose another name."

@@ -1,7 +1,7 @@
 """`devicecore checkpoint repair`: write a new file without the entries that cannot be right.
 
-Law: everything that is dropped is listed. If the file does not say which of two pods has a device, nothing is
-written.
+Law: everything that is dropped is listed. If two pods hold a device and the user does not say which of them keeps it,
+nothing is written.
 """
 
 import codecs
@@ -151,7 +151,7 @@ def _refused(file: str, problem: str, *, as_json: bool, status: int = NEGATIVE) 
 
 
 def _living(pods: Sequence[PodSeen]) -> set[str]:
-    """Return the UIDs under which a kubelet may know pods. Ended pods are left out."""
+    """Return the UIDs under which a kubelet may know the pods that have not ended."""
     return {uid for seen in pods if not seen.has_ended for uid in (seen.pod.uid, *seen.other_uids)}
 
 

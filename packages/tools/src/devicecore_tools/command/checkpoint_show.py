@@ -1,6 +1,6 @@
 """The output of `devicecore checkpoint show`: for people, and as JSON.
 
-Law: both forms show the same entries, and say which plugin answers cannot be read.
+Law: without `--free`, both forms show the same entries, and say which plugin answers cannot be read.
 """
 
 import itertools
@@ -27,7 +27,7 @@ _WITH_NUMA_NODES = 2  # the format that records NUMA nodes; for older formats, a
 class Filter:
     """Which resources and pods are shown.
 
-    All of them are shown by default. With `free_only`, only free devices are shown.
+    All of them are shown by default. With `free_only`, the text shows only free devices.
     """
 
     resources: tuple[str, ...] = ()

@@ -25,7 +25,7 @@ _MAX_CLASS = 253  # the maximum number of characters shown of a class name
 def outside_pairs(
     trial: ClaimTrial, claims: Sequence[UnallocatedClaim], best: ClaimAnswer
 ) -> Iterator[tuple[str, str]]:
-    """Name the devices that match a request but not its class, if no other known class selects these devices."""
+    """Name, for each request, a device that matches the request but not its class, unless another class would help."""
     if any(one.device_class for one in best.changes):
         return
     node = trial.refused(best)
@@ -113,7 +113,7 @@ def _nothing_published(trial: ClaimTrial, node: TargetNode) -> str:
 
 
 def _drivers(trial: ClaimTrial) -> str:
-    """Return the drivers that have published any devices."""
+    """Return the names of the drivers that have published slices, shortened if there are many."""
     drivers = sorted({one.driver for one in trial.objects.slices})
     return ", ".join(drivers[: 2 * _MAX_NAMES]) + ", ..." * (len(drivers) > 2 * _MAX_NAMES)
 
@@ -152,7 +152,7 @@ def _taint_pairs(
             taint = one.reason.taint
             marked[trial.rule_of(one.device, taint), one.device.driver, str(taint)][str(one.device)] = None
     for (rule, driver, text), devices in list(marked.items())[:_MAX_NAMES]:
-        who = f"its driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
+        who = f"driver {driver}" if rule is None else f"DeviceTaintRule {rule}"
         if rule is not None:
             todo = "delete that rule once its cause is fixed"
         elif watches:

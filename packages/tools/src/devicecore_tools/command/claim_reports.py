@@ -1,6 +1,6 @@
 """What `why` says about a pod's claims or about one claim: the best node in detail, and the other nodes in groups.
 
-Law: the report fits on one screen, unless the user asks for all devices.
+Law: a report about nodes has at most `_MAX_LINES` rows, unless the user asks for all devices.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -152,7 +152,7 @@ class ClaimReport:
 
     @property
     def _is_allocated(self) -> bool:
-        """Whether all claims are allocated, and there is a node on which the pod can use them."""
+        """Whether all claims are allocated, and the best node, if any was tried, accepts the pod without preemption."""
         is_usable = not self.answers or self.answers[0].fits
         return not self.claims and bool(self.allocated) and not self.victims and is_usable
 
@@ -197,7 +197,10 @@ class ClaimReport:
 
     @property
     def _needs_topology(self) -> bool:
-        """Whether a topology manager, whose policy a cluster's objects do not contain, may refuse the pod there."""
+        """Whether the topology manager of the best node may refuse the pod.
+
+        A cluster's objects do not contain the policy of a topology manager.
+        """
         if self.asks is None or self.is_kubelet_asked or not (self.answers and self.answers[0].fits):
             return False
         served = {one["resource"] for one in self._mappings}
@@ -413,7 +416,7 @@ def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[st
 
 
 def print_reports(reports: Sequence[AllocatedReport | ClaimReport], *, as_json: bool, all_devices: bool) -> int:
-    """Print reports, or one JSON list for several pods and claims. Return the exit status."""
+    """Print reports as text, or as one JSON document. Return the exit status of the worst report."""
     if as_json:
         documents = [one.document for one in reports]
         print_json(documents[0] if len(documents) == 1 else {"claims": documents})

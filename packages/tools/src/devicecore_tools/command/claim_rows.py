@@ -171,7 +171,7 @@ def _reason_pairs(
         lines = [line for line in lines if not any(line.text in text for text in refused.unusable)]
         alike[tuple(lines)].append(f"{claim}, request {request}" if len(claims) > 1 else f"request {request}")
     shown = list(alike.items())[:_MAX_REQUESTS]
-    # Other device properties come last, because no one can change them.
+    # Devices of other drivers or classes come last, because nobody can change that.
     for is_of_others in (False, True):
         for lines_of, names in shown:
             name = names[0] + f" and {counted(len(names) - 1, 'other')}" * (len(names) > 1)

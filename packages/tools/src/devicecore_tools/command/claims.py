@@ -1,6 +1,6 @@
 """ResourceClaims for `why` and `fits`: which devices they get on the nodes of a cluster, or why they get none.
 
-Law: everything printed about a claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
+Law: everything printed about an unallocated claim comes from a trial (`devicecore_tools.doctor.pod.claim_trial`).
 """
 
 import re
@@ -143,7 +143,8 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
     """Return the waiting pods among the objects, including the pods of workloads.
 
     With `needs_claims`, only pods with claims count. Otherwise, pods without claims also count if every pod in the list
-    is waiting. If not, the list is about pods that have a node or have ended, and their messages explain these pods.
+    is waiting, and there are at most `_MAX_WANTED`. A list that contains other pods is probably about those pods, and
+    their messages explain them.
     """
     pods = [pod for item in items if (pod := _waiting_pod(item)) is not None]
     with_claims = [pod for pod in pods if pod["spec"]["resourceClaims"].sequence()]
@@ -152,9 +153,9 @@ def waiting_pods(items: Sequence[Value], *, needs_claims: bool = False) -> list[
 
 
 def _waiting_pod(item: Value) -> Value | None:
-    """Return the pod that an object or a workload describes, or None if the pod has a node or has ended.
+    """Return the waiting pod that an object or a workload describes, or None if there is none.
 
-    A manifest may name the node of a new pod.
+    A pod that has a node or has ended is not waiting. The manifest of a new pod, which has no UID, may name its node.
     """
     pod = item if item["kind"].text("") == "Pod" else pod_of_workload(item)
     if pod is None:
@@ -180,7 +181,7 @@ def pod_of_workload(item: Value) -> Value | None:
 
 
 _OF_DAEMONS = ("unschedulable", "disk-pressure", "memory-pressure", "pid-pressure")
-"""The taints of Nodes that each pod of a DaemonSet tolerates (Kubernetes: `AddOrUpdateDaemonPodTolerations`)."""
+"""Taints of Nodes that each pod of a DaemonSet tolerates (Kubernetes: `AddOrUpdateDaemonPodTolerations`)."""
 
 
 def _spec_of(kind: str, workload: Value, spec: Value, name: object) -> object:
@@ -225,8 +226,9 @@ def _claim_trial(
 ) -> "ClaimTrial":
     """Return a trial with objects from files and an API server, and with objects that were already read.
 
-    Reads the objects that concern volumes if one of the pods has volumes, and those that concern admission if a pod is
-    new. `lists_claims` says whether one of the files lists all claims and templates, as an API server does.
+    From an API server, objects that concern volumes are read only if one of the pods has volumes, and objects that
+    concern admission only if one of the pods is new. `lists_claims` says whether one of the files lists all claims and
+    templates, as an API server does.
 
     Raises ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """

@@ -1,6 +1,7 @@
 """`devicecore conformance`: run the conformance checks on a device plugin or a DRA driver.
 
-Law: the exit status is 0 only if a check was run, and every check of severity "must" had enough time and did not fail.
+Law: the exit status of a run is 0 only if a check was run, and every check of severity "must" had enough time and did
+not fail.
 """
 
 import os
@@ -38,7 +39,7 @@ class _Kinds(Group):
 def conformance() -> None:
     """Test a device plugin or a DRA driver written in any language.
 
-    Runs the conformance checks described in docs/conformance.md. Each failure says what was expected and what happened
+    The conformance checks are described in docs/conformance.md. Each failure says what was expected and what happened
     instead.
 
     \b

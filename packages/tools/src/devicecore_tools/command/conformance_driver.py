@@ -1,6 +1,6 @@
 """`devicecore conformance driver`: run the conformance checks on a DRA driver.
 
-Law: after a signal that ends the process, none of the run's processes or files remain.
+Law: after SIGHUP, SIGINT or SIGTERM, none of the run's processes or temporary files remain.
 """
 
 from collections.abc import Mapping
@@ -20,8 +20,8 @@ from devicecore_tools.command.conformance_options import (
 if TYPE_CHECKING:
     from devicecore_tools.conformance.dra import DriverTestSettings
 
-_MOST_LONGER = 4.0  # how many times longer a run may take on a busy machine
-_OWN_START = 5.0  # up to this many seconds, the start of this program counts toward the time for the run
+_MOST_LONGER = 4.0  # on a busy machine, a run may take at most this many times longer
+_OWN_START = 5.0  # at most this many seconds of this program's start count toward the time for the run
 
 
 @click.command()

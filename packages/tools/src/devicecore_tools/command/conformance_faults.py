@@ -14,7 +14,7 @@ _KINDS = {"plugin": "device plugin", "driver": "DRA driver"}
 
 
 @click.command()
-@click.option("--list", "list_only", is_flag=True, help="List them. This is the default.")
+@click.option("--list", "list_only", is_flag=True, help="List the plugins and drivers. This is the default.")
 @click.option("--kind", type=click.Choice(sorted(_KINDS)), help="List only plugins, or only drivers.")
 @click.option("--run", "name", metavar="NAME", help="Run the plugin or driver with this name.")
 @json_option

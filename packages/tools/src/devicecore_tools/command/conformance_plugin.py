@@ -1,6 +1,6 @@
 """`devicecore conformance plugin`: run the conformance checks on a device plugin.
 
-Law: after a signal that ends the process, none of the run's processes or files remain.
+Law: after SIGHUP, SIGINT or SIGTERM, none of the run's processes or temporary files remain.
 """
 
 from pathlib import Path

@@ -107,9 +107,8 @@ class Reporting:
     def run(self, kind: str, checks: Sequence[Check[Any]], made: Callable[[], Report]) -> int:
         """Execute a run, print and write its report, and return the exit status (after a signal, 128 + its number).
 
-        A signal, or a bug in devicecore, that comes before the first check or between two checks ends the run. The
-        report then covers the checks so far. Raises whatever `made` raises because the run could not start or because
-        of a bug.
+        A signal ends the run, and so does a bug in devicecore outside the checks. The report then covers the checks so
+        far. Raises whatever `made` raises because the run could not start or because of a bug.
         """
         began, mistake = time.monotonic(), None
         with ending_cleanly() as signals:
@@ -174,7 +173,10 @@ class Reporting:
 
 
 def _write(path: Path, text: str) -> None:
-    """Write a file. An existing file is replaced atomically, so that a full disk never destroys the last report."""
+    """Write a file.
+
+    An existing regular file is replaced atomically, so that a full disk never destroys the last report.
+    """
     with writing(path):
         if path.is_file() and not path.is_symlink():
             DurableFile(path, stat.S_IMODE(path.stat().st_mode)).replace(text.encode())

@@ -22,7 +22,7 @@ def names_of(group: str) -> dict[str, str]:
 
 
 def entry_point(group: str, name: str, distribution: str | None = None) -> Any:  # noqa: ANN401 - the type depends on the group
-    """Import and return an entry point, or return None if there is no such distribution.
+    """Import and return an entry point, or return None if it is not found, or not in `distribution`.
 
     Any error during the import becomes a click.ClickException, because anyone may have written the distribution.
     """

@@ -84,7 +84,7 @@ Wait = Callable[[float], bool]
 @seconds_option(
     "--patience",
     None,
-    "How long a finding must stay the same before it is reported. Default: 1 to 40, depending on the kind;  "
+    "How long a finding must stay the same before it is reported. Default: 1 to 40, depending on the kind; "
     "0 if only files are read.",
     least=0,
 )
@@ -109,8 +109,8 @@ def doctor(
     The command reads the kubelet's checkpoint and sockets, queries the kubelet's pod-resources API, and asks each
     plugin for its identity. On request, it also reads the pods and the Node, the plugins' lists, and CDI files. It
     prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what to do about
-    the finding, and how to confirm it. Next come the devices that are held or unusual, and last the sources that could
-    be read. A device whose owner is not certain is "unknown", never "free".
+    the finding, and how to confirm it. Next come the devices that are held or unusual, and last the sources, with the
+    reason if one was not read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor
@@ -131,8 +131,8 @@ def doctor(
     reason.
 
     Exit status: 0 if nothing is wrong and everything was judged, 1 if there are findings, 3 if nothing is wrong but not
-    everything could be judged. The status is 2 if a file that you named does not exist, or if there are no findings and
-    nothing could be read, or a file that you named could not be read.
+    everything could be judged. The status is 2 if a file that you named does not exist. If there are no findings, the
+    status is also 2 if nothing, or not every file that you named, could be read.
     """
     if context.args:
         _refuse_word(context.args[0], watch=watch)
@@ -172,9 +172,10 @@ def _refuse_word(word: str, *, watch: bool) -> NoReturn:
 
 @without_collector()
 def _all_nodes(context: click.Context, kubeconfig: object, patience: float | None, *, as_json: bool) -> int:
-    """Print what is wrong on each node, according to two readings of the API server.
+    """Print what is wrong on each node, according to one or two readings of the API server. Return the exit status.
 
-    Raises click.UsageError if an option is given that does not apply to all nodes.
+    The nodes with findings are read a second time. Raises click.UsageError if no API server is named, or if an option
+    is given that does not apply to all nodes.
     """
     if not (kubeconfig or context.params["in_cluster"]):
         raise click.UsageError("--all-nodes needs --kubeconfig or --in-cluster.")
@@ -214,7 +215,10 @@ def _all_nodes(context: click.Context, kubeconfig: object, patience: float | Non
 
 
 def _wrong_nodes(looks: dict[str, Look], budget: Budget) -> dict[str, tuple[NodeFinding, ...]]:
-    """Return the findings on each node that has any. If the budget does not allow checking a `Look`, replace it."""
+    """Return the findings on each node that has any.
+
+    If the budget does not allow checking a node's `Look`, replace the `Look` with one that says so.
+    """
     from devicecore_tools.doctor.reading.cluster import given_up
 
     found: dict[str, tuple[NodeFinding, ...]] = {}
@@ -298,7 +302,7 @@ class _Output:
     def put(self, report: NodeReport, *, others_follow: bool = False) -> None:
         """Write the files and print the report.
 
-        If more reports follow, JSON is printed on one line, and a terminal is cleared first.
+        If more reports follow, JSON is printed on one line, and a terminal is cleared before a report for people.
 
         Raises OSError if a file cannot be written.
         """
@@ -346,7 +350,7 @@ def _check_target(option: str, file: str | None) -> None:
 def _refuse_an_input(option: str, target: str | None, sources: Mapping[str, object]) -> None:
     """Refuse to replace input: a file that an option names, or a file in the kubelet's directory or in a record.
 
-    Raises click.UsageError if the target is such a file.
+    Pages and pictures in these directories may be replaced. Raises click.UsageError if the target is an input.
     """
     if target is None or not Path(target).exists():
         return

@@ -24,7 +24,7 @@ _ORDER = {check.code: number for number, check in enumerate(CHECKS)}
 
 @frozen
 class _Common:
-    """A finding, and the nodes that have the same finding, even if other pods and devices are affected there."""
+    """A finding, and the nodes that have the same finding, even if different pods and devices are affected there."""
 
     finding: NodeFinding
     nodes: tuple[str, ...]
@@ -65,7 +65,7 @@ def _on(nodes: Sequence[str]) -> str:
 
 
 def lines_of_all(reports: Sequence[NodeReport], width: int) -> Iterator[str]:
-    """Yield the lines of the reports; none is wider than `width`, down to about 40 columns."""
+    """Yield the lines of the reports. Long texts are folded or cut to `width` columns."""
     yield from folded("", verdict_of_all(reports), 2, width)
     common = _common(reports)
     if len(common) > 1:

@@ -1,6 +1,6 @@
 """`devicecore dra-driver`: a DRA driver that needs no hardware, for a real kubelet, `devicecore kubelet` or a test.
 
-Law: SIGTERM or SIGINT ends the process, and its sockets are removed.
+Law: SIGTERM or SIGINT ends the process. Unless something hangs, its sockets are removed.
 """
 
 import logging
@@ -231,7 +231,7 @@ class _Offered:
         known = {word: int(text) for word, text in numbers.items() if text.isdecimal() and int(text) < self.count}
         self.show(self.count, frozenset(known.values()))
         unknown = sorted(words - known.keys())
-        there = f"there are {counted(self.count, 'device')}, numbered from 0"
+        there = f"the driver has {counted(self.count, 'device')}, numbered from 0"
         rest = f"; there is no device {foreign_text(', '.join(unknown))}: {there}" if unknown else ""
         return f"unhealthy: {', '.join(f'dev-{number}' for number in sorted(known.values())) or 'none'}{rest}"
 
@@ -245,7 +245,7 @@ class _Offered:
             case ["healthy" | "unhealthy" as health, device]:
                 text = device.removeprefix("dev-")
                 if not text.isdecimal() or int(text) >= count:
-                    return f"there is no device {device}: there are {counted(count, 'device')}, numbered from 0"
+                    return f"there is no device {device}: the driver has {counted(count, 'device')}, numbered from 0"
                 rest = self.unhealthy - {int(text)}
                 self.show(count, rest | {int(text)} if health == "unhealthy" else rest)
                 return f"dev-{int(text)} is {health}"

@@ -1,6 +1,6 @@
 """`devicecore fits`: whether a pod fits on a node, which devices it gets, and what could be changed if it does not fit.
 
-Law: every answer is the result of a trial (`devicecore_tools.doctor.pod.trial`).
+Law: every answer about a node is the result of a trial (`devicecore_tools.doctor.pod.trial`).
 """
 
 import errno
@@ -343,8 +343,8 @@ def _node(
 def _description(path: Path, pod: Pod) -> Value | None:
     """Return the description in a file, or None if the file is not a description.
 
-    For a pod that requests no plugin devices, a Node object that gives only the node's name is enough. Raises
-    ValueError for any other API object, which would otherwise be read as a checkpoint.
+    For a pod that requests no plugin devices, a Node object is enough, and only its name is used. Raises ValueError for
+    any other API object, which would otherwise be read as a checkpoint, and for a description without `devices`.
     """
     from devicecore_tools.doctor.reading.large_documents import read_document_file
 

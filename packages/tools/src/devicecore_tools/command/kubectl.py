@@ -1,6 +1,7 @@
 """`kubectl devicecore`: the commands that query a cluster, with the kubeconfig that kubectl uses.
 
-Law: a call is equivalent to the same call of `devicecore` with --kubeconfig added, unless other sources are named.
+Law: a call runs a `devicecore` command on the cluster in that kubeconfig, unless the call names other sources or needs
+no cluster.
 """
 
 import sys

@@ -46,7 +46,7 @@ _OPTIONS_OF_OTHERS = {  # names that other programs, such as kubectl, use for ou
     "-w": "--watch",
     "--selector": "--node-selector",
 }
-_ADVICE = {  # what to write instead of an option of kubectl, by command, or by option for every command with arguments
+_ADVICE = {  # what to write instead of an option of kubectl; without a command, for every command with arguments
     "-f": "Write the name of the file without -f.",
     "--filename": "Write the name of the file without --filename.",
     "devicecore why -n": "Write NAMESPACE/NAME.",

@@ -1,7 +1,7 @@
 """The report on a node as text: the verdict first, then the findings, the devices, and the sources.
 
-Laws: the verdict and one line for each finding come before everything else. On a terminal, no line is wider than the
-terminal; elsewhere, no line is wrapped.
+Laws: the verdict, and a list of the findings if there are several, come before everything else. On a terminal, all text
+except links is wrapped or cut to the terminal's width; elsewhere, no line is wrapped.
 """
 
 import re
@@ -22,7 +22,7 @@ from devicecore_tools.doctor.look.values import Source, grouped
 _MAX_CELL = 120  # the maximum number of characters of a cell in the table
 _MAX_BRIEF = 160  # the maximum number of characters of a finding in the verdict
 _MAX_PROSE = 120  # the width of prose on a wide terminal, in columns
-_FEW = 3  # how many devices without a holder get their own rows
+_FEW = 3  # up to this many similar devices without a holder get their own rows
 _HEADINGS = ("RESOURCE", "DEVICE", "NUMA", "HEALTH", "OWNER", "STATE", "SOURCE")
 _SPARE = (6, 2)  # columns that are omitted on a narrow terminal: SOURCE, NUMA
 # how a source's problem begins if the sources are from two nodes
@@ -30,7 +30,7 @@ _OF_ANOTHER = re.compile(r"Node \S* ?is (a different machine from|not the Node o
 _SKIPPED = "it is skipped, because"  # the note on a source whose library is not installed, as in devicecore.pyz
 _OF_THE_NODE = {Source.PODS, Source.NODE}  # these are meaningful even if no source names a device
 _LEAST = 4  # the minimum width to which a cell is truncated, in columns
-_KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with unknown holder"}
+_KINDS = {FREE: "free", NOBODY: "not held and not usable", UNKNOWN: "with an unknown holder"}
 
 
 def says_something(report: NodeReport) -> bool:
@@ -45,7 +45,7 @@ def show(report: NodeReport) -> None:
 
 
 def lines_of(report: NodeReport, width: int) -> Iterator[str]:
-    """Yield the lines of a report; none is wider than `width`, down to about 40 columns."""
+    """Yield the lines of a report, with all text except links wrapped or cut to `width` columns."""
     yield from folded("", verdict(report), 2, width)
     if len(report.findings) > 1:
         yield from (cut(f"{one.number}. {one.brief}", width) for one in report.findings)
@@ -76,7 +76,7 @@ def verdict(report: NodeReport) -> str:
     elif not any(one.was_read for one in report.sources):
         said = "nothing was read"
     elif not says_something(report):
-        said = "nothing of a kubelet was read"
+        said = "nothing that belongs to a kubelet was read"
     else:
         said = "nothing wrong" if report.is_sound else "no problem was found, but not everything was examined"
     mixed = next((f"; {one.problem}" for one in report.sources if _OF_ANOTHER.match(one.problem)), "")
@@ -258,6 +258,6 @@ def where(problem: str, place: str) -> str:
 
 
 def _directory(place: str) -> str:
-    """Return a file's directory, because most sources are files in the same directory."""
+    """Return a file's directory, or any other place unchanged. Most sources are files in the same directory."""
     path = Path(place)
     return str(path.parent) if path.suffix or path.is_file() else place

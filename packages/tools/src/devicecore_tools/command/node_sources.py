@@ -39,12 +39,14 @@ source_options = option_group(
     path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
     path_option("--slices", "FILE", "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."),
     path_option(
-        "--kubeconfig", "FILE", "Read pods, Node, events, claims and slices from this API server; needs --node-name."
+        "--kubeconfig",
+        "FILE",
+        "Read pods, Node, events, claims and slices from this API server; for a single node, add --node-name.",
     ),
     click.option(
         "--in-cluster",
         is_flag=True,
-        help="Read the same objects with the service account of this pod; needs --node-name.",
+        help="Read the same objects with the service account of this pod; for a single node, add --node-name.",
     ),
     click.option("--node-name", metavar="NAME", help="The name of the Node object on the API server."),
     click.option(
@@ -81,7 +83,7 @@ _FILES = {  # the options that name a location, and what a user who named a dire
 def node_sources(**options: object) -> "NodeSources":
     """Return the sources that the options name.
 
-    Raises click.UsageError if options contradict each other, or name something that is not a file.
+    Raises click.UsageError if options contradict each other, or name nothing, or something of the wrong kind.
     """
     from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
 

@@ -77,8 +77,8 @@ def nodes(
 ) -> int:
     """Show the devices of each node, and which pods hold them.
 
-    Each row is a device plugin's resource, or a DRA driver, on one node. Reads nodes, pods, ResourceSlices and
-    ResourceClaims from a cluster, or from FILEs that kubectl wrote; - is standard input. Changes nothing.
+    Each row is a device plugin's resource, or a DRA driver, on one node. The command reads nodes, pods, ResourceSlices
+    and ResourceClaims from a cluster, or from FILEs that kubectl wrote; - is standard input. It changes nothing.
 
     \b
     $ devicecore nodes
@@ -113,7 +113,10 @@ def nodes(
 
 
 def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, selector: str | None) -> Looks:
-    """Return a reader of nodes. Raises click.UsageError if the options contradict each other or name no source."""
+    """Return a reader of nodes.
+
+    Raises click.UsageError if the options contradict each other, name no source, or cannot be parsed.
+    """
     selects: Callable[[TargetNode], bool] | None = None
     if selector is not None:
         try:
@@ -146,7 +149,7 @@ def _looks_of_files(files: Sequence[str], selects: Callable[[TargetNode], bool] 
 
 
 def default_kubeconfig() -> str:
-    """Return the file that kubectl would read: the first one in $KUBECONFIG, or else ~/.kube/config."""
+    """Return the user's kubeconfig: the first file in $KUBECONFIG, or else ~/.kube/config."""
     named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
     return named[0] if named else str(Path.home() / ".kube" / "config")
 

@@ -39,7 +39,7 @@ def complain(command: str, sentence: str) -> None:
 
 @contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """Name the file `path` in an OSError. The error itself names the temporary file, which is then renamed."""
+    """Make an OSError name the file `path`. The original error may name a temporary file."""
     try:
         yield
     except OSError as error:
@@ -85,7 +85,10 @@ def print_pairs(title: str, pairs: Iterable[tuple[str, str]]) -> None:
 
 @lru_cache(maxsize=64)  # cached, because findings of the same kind share long strings
 def fold(text: str, width: int) -> str:
-    """Break `text` into lines of at most `width`: after a comma, a space or a `=` if possible, otherwise anywhere."""
+    """Break `text` into lines of at most `width`: after a comma, a space or a `=` if possible, otherwise anywhere.
+
+    A width of less than `_MIN_WIDTH` counts as `_MIN_WIDTH`.
+    """
     width = max(width, _MIN_WIDTH)
     if len(text) <= width:
         return text

@@ -1,6 +1,7 @@
 """`devicecore plugin`: device plugins that need no hardware, for a real kubelet, `devicecore kubelet` or a test.
 
-Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds, and the plugin's socket is removed.
+Law: SIGTERM or SIGINT ends the process within `END_WITHIN` seconds. Unless something hangs, the plugin's socket is
+removed.
 """
 
 import logging

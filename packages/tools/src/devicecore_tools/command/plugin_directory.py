@@ -1,4 +1,4 @@
-"""`devicecore plugin directory`: every file below a folder is a device.
+"""`devicecore plugin directory`: every file below a directory is a device.
 
 Law: the command starts, waits and exits as `devicecore plugin simulated` does.
 """

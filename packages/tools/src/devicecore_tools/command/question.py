@@ -1,7 +1,7 @@
 """The question that `devicecore why` answers: about messages, a name, or claims.
 
-Law: the argument determines whether the question is about messages, a name or claims, and only `question_of` decides
-that. A name that is not a file is looked up in the sources: first as a pod, then as a claim.
+Law: only `question_of` decides whether the question is about messages, a name or claims. A name that is not a file is
+looked up in the sources: first as a pod, then as a claim.
 """
 
 import json
@@ -89,7 +89,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     """Return the question in an argument: a message, the name of a file, `-` for standard input, or an object's name.
 
     If the sources name an API server or files with a cluster's objects, but no node, a name is looked up in the whole
-    cluster. `kind` is one of `KINDS` or empty. If it is empty, a name means a pod or, failing that, a claim, and
+    cluster. `kind` is one of `KINDS` or empty. If `kind` is empty, a name means a pod or, failing that, a claim, and
     anything else is a message.
 
     Raises:
@@ -185,8 +185,8 @@ def look_up_at_server(
 
     `kind` is `pod` or `claim` if only one of them is meant.
 
-    Return None if no object or more than one object has this name. Raises ValueError if the server cannot be reached,
-    or, with `refuses_several`, if several pods that do not wait have this name.
+    Return None if no object has this name, or if several pods have this name, none of which waits. With
+    `refuses_several`, raise ValueError in the latter case. Raises ValueError if the server cannot be reached.
     """
     pods, claims = named_at_server(name, kubeconfig, budget)
     return _about(name, pods, claims, kind, refuses_several=refuses_several)

@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 def demo(*, as_json: bool, keep: bool) -> int:
     """See the device manager at work on this machine.
 
-    Sets up two nodes in a temporary directory, with device plugins and a DRA driver in separate processes. Every step
-    says what it expects, and checks it. The demo takes a few seconds and leaves nothing behind, unless you give --keep:
-    then the checkpoint, the status and the log of both nodes are kept.
+    The demo sets up two nodes in a temporary directory, with device plugins and a DRA driver in separate processes.
+    Every step says what it expects, and checks it. The demo takes a few seconds and leaves nothing behind, unless you
+    give --keep: then the checkpoint, the status and the log of both nodes are kept.
 
     The exit status is 0 if every check passed, else 1. With --json, the steps are printed at the end, and their titles
     on standard error while they run:

@@ -1,6 +1,6 @@
-"""The steps of the demo: two nodes, two resources, three pods, failures and recoveries, and a claim at the end.
+"""The steps of the demo: two nodes, two resources, three pods, failures and recoveries, and then a claim.
 
-Law: each step is a function that does one thing, shows it, and checks the result. Read from top to bottom.
+Law: each step is a function that does one thing and checks the result. Read from top to bottom.
 """
 
 import json
@@ -36,7 +36,7 @@ NATIVE: Mapping[str, NodeJson] = {
         "allocatable": {**_BOTH, "ephemeral-storage": "47438335103", "memory": "3778544Ki"},
     },
 }
-"""The resources that both nodes have in addition to devices."""
+"""The resources of each node, not including devices."""
 
 
 def pod(name: str, uid: str, container: str, limits: Mapping[str, int]) -> Pod:

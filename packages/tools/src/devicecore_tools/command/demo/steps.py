@@ -77,11 +77,11 @@ class StepRun:
         self.passed.append(what)
 
     def wait(self, what: str, look: Callable[[], object], expected: object) -> None:
-        """Call `look` until it returns the expected value or the time is up, and then `check` the last value."""
+        """Wait as `Cluster.wait_for` does, and then `check` the last value."""
         self.check(what, self.cluster.wait_for(look, expected), expected)
 
     def print_checks(self, failure: Record) -> None:
-        """Print the checks that passed, and the one that failed."""
+        """Print the checks that passed, unless the run is silent, and the check that failed, if any."""
         if not self._silent:
             self.print(*(Text.assemble(("   ok  ", "green"), what) for what in self.passed))
         if failure:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from devicecore_tools.node.state import KubeletState, PodTexts
 
 STATE_NAME = "state.json"
-"""The file in `--root` that always contains the state that the live view shows."""
+"""The file in `--root` that contains the state that the live view shows."""
 
 END_WITHIN = 5.0
 """Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
@@ -53,7 +53,7 @@ Begin = Callable[[NodeSettings, ClusterSettings, Callable[[], None], ExitStack],
 """The type of the function that the entry point `cluster` names."""
 
 MANIFEST_CHANGED = signal.SIGIO
-"""The events that the kernel sends when something in the directory of manifests changes."""
+"""The signal that the kernel sends when something in the directory of manifests changes."""
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +78,8 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     \b
     $ devicecore kubelet --root DIR --manifests DIR
 
-    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Each manifest
-    is a pod: a new one is admitted, a changed one is replaced, and a deleted one frees its devices.
+    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are given
+    as manifests: a new pod is admitted, a changed pod is replaced, and a deleted pod frees its devices.
     DIR/pod-resources/kubelet.sock and DIR/state.json show which pod holds which device.
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs

@@ -72,17 +72,17 @@ kubelet_options = option_group(
             (
                 "topology-manager-policy-options",
                 "NAME=VALUE,...",
-                "prefer-closest-numa-nodes, max-allowable-numa-nodes.",
+                "The options of that policy: prefer-closest-numa-nodes and max-allowable-numa-nodes.",
             ),
             ("cpu-manager-policy", "POLICY", "static gives Guaranteed pods exclusive CPUs; needs devicecore-numa."),
-            ("cpu-manager-policy-options", "NAME=VALUE,...", "Such as full-pcpus-only=true."),
+            ("cpu-manager-policy-options", "NAME=VALUE,...", "Options of that policy, such as full-pcpus-only=true."),
             ("reserved-cpus", "N-N,N", "The CPUs that no pod gets exclusively."),
             ("memory-manager-policy", "POLICY", "Static gives Guaranteed pods memory from specific NUMA nodes."),
             ("reserved-memory", "NODE:memory=QUANTITY;...", "How much of each NUMA node's memory is reserved."),
             ("kube-reserved", "NAME=QUANTITY,...", "CPUs and memory that are reserved for the kubelet."),
             ("system-reserved", "NAME=QUANTITY,...", "CPUs and memory that are reserved for the system."),
             ("eviction-hard", "SIGNAL<QUANTITY,...", "memory.available counts as reserved; 100Mi by default."),
-            ("feature-gates", "NAME=BOOL,...", "Such as CPUManagerPolicyAlphaOptions=true."),
+            ("feature-gates", "NAME=BOOL,...", "Feature gates, such as CPUManagerPolicyAlphaOptions=true."),
         )
     ),
     click.option(

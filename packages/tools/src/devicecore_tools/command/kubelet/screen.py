@@ -1,7 +1,7 @@
 """Shows the state of `devicecore kubelet`: on a terminal, as lines of JSON, only in the log, or in a file.
 
-Law: a reader that stalls or a disk that hangs does not delay the kubelet, because only other threads wait for the
-reader or the disk.
+Law: a reader that stalls or a disk that hangs delays the kubelet by a fraction of a second at most, because only other
+threads wait longer.
 """
 
 import logging
@@ -138,7 +138,7 @@ def is_live_terminal() -> bool:
 
 
 class StateFile:
-    """A JSON file that always contains the latest state. A separate thread writes the file."""
+    """A JSON file with the latest state. A separate thread writes the file."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -161,7 +161,7 @@ class StateFile:
             with self._changed:
                 self._changed.wait_for(lambda: self._next is not None)
                 document, self._next, self._is_writing = self._next, None, True
-            assert document is not None, "the document that `show` waits for"  # noqa: S101 - for mypy
+            assert document is not None, "the document that `put` waits for"  # noqa: S101 - for mypy
             try:
                 self._file.replace(document.encode() + b"\n")
             except OSError as error:

@@ -1,7 +1,7 @@
 """The live view of `devicecore kubelet`: devices by resource and NUMA node, pods, claims, problems and the log.
 
-Law: a view is a function of a state and a size. A view never has more lines than the size allows, and it says how much
-it leaves out.
+Law: a view is a function of a state and a size. A view never has more lines than the size allows, and if there is room,
+it says how much it leaves out.
 """
 
 from collections import Counter
@@ -71,8 +71,8 @@ class _Owner:
 def render(state: KubeletState, node_name: str, log_lines: Sequence[str], width: int, height: int | None) -> Text:
     """Draw a state in lines of at most `width` columns.
 
-    There are at most `height` lines; None means no limit. If not everything fits, devices, containers and lines of the
-    log are left out step by step, and a line says how many. The latest of `log_lines` is the last.
+    There are at most `height` lines; None means no limit. If not everything fits, containers, log lines, devices and
+    finally other lines are left out step by step, and a line says how many. The latest of `log_lines` is the last.
     """
     owners = _owners(state.pods)
     drawing = _Drawing(state, node_name, log_lines, owners, width)
@@ -99,7 +99,7 @@ def _owners(pods: Iterable[PodState]) -> dict[PodUid, _Owner]:
 
 
 def fitted(sections: Sequence[list[Text]], height: int, units: Sequence[str]) -> list[Text]:
-    """Cut sections to `height` lines in total, and return the lines. The shortest sections stay complete.
+    """Cut sections to `height` lines in total, the longest sections first, and return the lines.
 
     `units` says for each section what one line shows.
     """
@@ -310,7 +310,7 @@ def log_section(log_lines: Sequence[str], count: int) -> Iterator[Text]:
 
 
 def _place(device: ClaimedDevice) -> str:
-    """Return a device of a claim, with its health unless it is healthy."""
+    """Return the name of a claim's device, followed by its health if the device is unhealthy."""
     name = foreign_text(f"{device.pool}/{device.name}", 80)
     if device.health != "Unhealthy":
         return name
