@@ -21,9 +21,9 @@ Why it is built this way:
 * A call made inside a turn of its own thread would wait for itself, so it gets an error instead. Only turns whose call
   is still in progress count: a thread that was interrupted and continues is not inside any turn.
 * Waiting is limited, because a turn may be waiting for a driver that never answers. A waiting call also checks again
-every second, because an interrupt may have kept the previous call from waking it.
+  every second, because an interrupt may have kept the previous call from waking it.
 * The lock is implemented in C, so that an interrupt cannot leave it half acquired. The lock is held only while
-dictionaries are read or written.
+  dictionaries are read or written.
 """
 
 import threading
@@ -123,7 +123,7 @@ class Turns(Generic[Key]):
         """Called when a turn starts. The lock is held."""
 
     def _before_free(self, key: Key) -> None:
-        """Called before a turn's keys become free. The lock is held. If this call is interrupted, it is repeated."""
+        """Called before a key becomes free. The lock is held. If this call is interrupted, it is repeated."""
 
     def _obstacle(self, turn: Turn[Key]) -> Turn[Key] | None:
         """Start `turn`, or return another turn that has to end or start first."""

@@ -1,7 +1,7 @@
 """Waits until another thread or a signal handler announces that something may have changed.
 
-Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. All waits
-with a timeout in the runtime and the managers use this module.
+Law: a wait ends when it is woken or when its time is up, no matter what signal handlers run in the meantime. Outside
+`background`, all waits with a timeout in the runtime and the managers use this module.
 
 Why it is built this way:
 

@@ -1,10 +1,9 @@
 """Directories that other users must not be able to put files into.
 
-Law: every directory in which this library creates or looks for sockets or files follows the same rule. Such a directory
-belongs to the current user or to root, neither its group nor others may write to it, and its path is not a symbolic
-link. Another user who could write to the directory could offer a device plugin of any name, or replace a state file.
-The socket for commands to a fleet is the exception: it may be in any directory, because only the fleet's user can
-connect to it.
+Law: all directories that this module creates or checks follow the same rule. Unless the user allows a shared directory,
+the directory belongs to the current user or to root, neither its group nor others may write to it, and its path is not
+a symbolic link. Another user who could write to the directory could offer a device plugin of any name, or replace a
+state file. The socket for commands to a fleet may be in any directory, because only the fleet's user can connect to it.
 """
 
 import logging
@@ -129,7 +128,10 @@ def check_directory(path: str | os.PathLike[str], *, allow_shared: bool = False)
 
 
 def directory_problem(found: os.stat_result, *, allow_shared: bool = False) -> str | None:
-    """Return why a directory cannot be used, or None if it can. `found` is what `lstat` returned for the directory."""
+    """Return why a directory cannot be used, or None if it can.
+
+    `found` is what `lstat` returned for the directory or, with `allow_shared`, what `stat` returned.
+    """
     us = os.geteuid()
     if stat.S_ISLNK(found.st_mode):
         return f"it is a symbolic link: name the directory that it points to, {_ALLOW}"

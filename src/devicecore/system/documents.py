@@ -18,7 +18,7 @@ from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.errors import DocumentError
 
 MAX_DOCUMENT_SIZE = 1024 * 1024
-"""The maximum size of a document in bytes.
+"""The maximum size of a text with documents: of a file in bytes, and of a string in characters.
 
 An API server accepts objects of up to 1.5 MiB; a large pod takes about 20 KiB.
 """
@@ -63,7 +63,7 @@ def read_documents(
     """
     whole = Value(None, Document(file, error=error))
     if len(text) > MAX_DOCUMENT_SIZE:
-        whole.refuse(f"expected at most {MAX_DOCUMENT_SIZE} bytes, got {len(text)}")
+        whole.refuse(f"expected at most {MAX_DOCUMENT_SIZE} characters, got {len(text)}")
     try:
         found = _json_documents(text) or _yaml_documents(text, unique_keys=unique_keys)
         _check_size(found)

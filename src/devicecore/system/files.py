@@ -1,6 +1,7 @@
 """Files that are read up to a maximum size and replaced as a whole.
 
-Law: a file is replaced completely and durably or not at all, even if a call fails or the power is lost.
+Law: a file is replaced completely or not at all, even if a call fails or the power is lost. Only `DurableFile.replace`
+does not wait until the new content is on the disk.
 """
 
 import errno
@@ -45,7 +46,7 @@ def open_into(opened: list[int], path: str | os.PathLike[str], flags: int, mode:
 
 
 def with_open(path: str | os.PathLike[str], flags: int, use: Callable[[int], T], mode: int = 0o600) -> T:
-    """Open a file as `os.open` does, call `use` with its descriptor, close it, and return the result.
+    """Open a file as `os.open` does, call `use` with the descriptor, close the file, and return the result of `use`.
 
     Raises OSError.
     """

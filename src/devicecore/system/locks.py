@@ -1,7 +1,7 @@
 """Named locks that the threads of several processes share through one file.
 
 Law: threads of one process get a lock in the order in which they requested it. A lock is free as soon as the process
-that holds it has ended, no matter how, and nothing is left behind.
+that holds it has ended, no matter how.
 """
 
 import fcntl

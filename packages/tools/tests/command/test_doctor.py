@@ -57,7 +57,7 @@ def test_a_sound_file_has_no_findings_and_no_free_device(file: Path, capsys: Cap
     assert doctor("--checkpoint", str(file)) == 3
     printed = capsys.readouterr().out.splitlines()
     verdict = (
-        "this node: no problem was found, but not everything was examined; 1 pod holds 1 device, 0 free, 1 with unknown"
+        "this node: no problem was found, but not everything was examined; 1 pod holds 1 device, 0 free, 1 with an"
     )
     assert printed[0].startswith(verdict)
     assert printed[2].startswith("not ruled out: whether container 'main' of pod 'u-1' still holds devices of")

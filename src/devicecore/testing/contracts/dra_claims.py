@@ -79,7 +79,7 @@ def reads_what_was_written_last(make: MakeClaimSource) -> None:
 
 @CLAIM_SOURCE.check
 def says_that_a_claim_does_not_exist(make: MakeClaimSource) -> None:
-    """A claim with the same name in another namespace is a different claim."""
+    """The error for a missing claim has the specified cause, even if another namespace has a claim with this name."""
     with make() as harness:
         harness.put(ALLOCATED_CLAIM)
         for key in (ClaimKey("default", "other"), ClaimKey("other", "claim")):
