@@ -30,7 +30,7 @@ class DirectoryPlugin(PollingPlugin):
         resource: the extended resource name.
         path: the directory that contains the files.
         answer: returns what a container gets for given devices. By default, the variable `DEVICES` lists the devices.
-        poll_interval: seconds between two reads of the directory, while a kubelet listens.
+        poll_interval: seconds between two reads of the directory, while the plugin is served.
 
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name.
