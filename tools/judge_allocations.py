@@ -1,4 +1,4 @@
-"""Compare the judge's verdicts with our allocator's and Kubernetes' recorded answers: `make judge`."""
+"""Compare our allocator's answers with the judge's verdicts and with Kubernetes' recorded answers: `make judge`."""
 
 import sys
 from collections import Counter

@@ -1,8 +1,8 @@
 """Write an archive with all distributions and their dependencies: `make wheelhouse`.
 
-The archive in `dist/` installs devicecore on a machine without a network that has the same Python and processor. Before
-this program exits, it unpacks the archive and installs it into an empty environment, without an index and, if the
-kernel allows a network namespace, without a network.
+With the archive in `dist/`, devicecore can be installed on a machine without a network that has the same Python and
+processor. Before this program exits, it unpacks the archive and installs the packages into an empty environment,
+without an index and, if the kernel allows a network namespace, without a network.
 """
 
 import shutil

@@ -27,7 +27,7 @@ from tools.make_peers import KUBERNETES, PeersError, cache_of, go, module_file, 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "cards.md"
 HOMES = ROOT / ".cards"
-BUDGET = "280"  # seconds that building and checking a subject may take
+BUDGET = "280"  # seconds that the checks of a subject may take
 AT_ONCE = 3  # subjects checked at the same time; most of a run is spent waiting
 VERSIONS = ("1.37.2", "1.36.3")  # releases of Kubernetes whose programs are checked
 PYDRA = "kubernetes-pydra==0.1.0"
@@ -321,7 +321,7 @@ def source_of(subject: Subject, check: str) -> str:
 
 
 def of(checks: Sequence[dict[str, Any]], verdict: str) -> list[dict[str, Any]]:
-    """Return the checks with this outcome."""
+    """Return the checks with this verdict."""
     return [one for one in checks if one["verdict"] == verdict]
 
 

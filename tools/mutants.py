@@ -1,11 +1,11 @@
-"""Change a package at random places, and report the changes that no test detects.
+"""Change code at random places, and report the changes that no test detects.
 
 `make mutants` runs this program. A mutant is one change inside a function: a different comparison, condition, operation
 or number, or a statement that is left out. Forks of the process that collected the tests, one for each CPU, run the
 tests that reach the changed line, the most specific tests first, until a test fails.
 
-A room is a package and the tests for it. Only the room's own tests run for a mutant: they should suffice, because
-people who change code in a room run that room's tests first.
+A room is a part of the code and the tests for it. Only the room's own tests run for a mutant: they should suffice,
+because people who change code in a room run that room's tests first.
 
 A mutant that outlives `--patience` seconds of passing tests has the result `unfinished`. Run the program again with a
 larger value.

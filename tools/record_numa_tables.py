@@ -91,7 +91,12 @@ def table_of(records: Iterator[tuple[str, dict[str, Any]]]) -> dict[str, Any]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Write the file of recorded calls, and return the exit status."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--kubernetes", default=make_peers.default_version(), metavar="VERSION", help="(%(default)s)")
+    parser.add_argument(
+        "--kubernetes",
+        default=make_peers.default_version(),
+        metavar="VERSION",
+        help="version of Kubernetes (default: %(default)s)",
+    )
     options = parser.parse_args(arguments)
     try:
         with TemporaryDirectory() as where:
@@ -102,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     text = json.dumps({"kubernetes": options.kubernetes, **table}, sort_keys=True, separators=(",", ":"))
     TARGET.parent.mkdir(exist_ok=True)
     TARGET.write_bytes(gzip.compress(text.encode(), mtime=0))
-    print(f"== {len(table['tests'])} tests, {len(table['calls'])} questions: {TARGET.relative_to(make_peers.ROOT)}")
+    print(f"== {len(table['tests'])} tests, {len(table['calls'])} calls: {TARGET.relative_to(make_peers.ROOT)}")
     return 0
 
 

@@ -75,7 +75,7 @@ def test_anything_the_library_accepts_is_accepted(tmp_path: Path, content: objec
         (spec({"hooks": [{"hookName": "start", "path": "/x"}]}), "a hook is called 'start'"),
         (spec({"hooks": [{"hookName": "poststop", "path": ""}]}), "the hook poststop has no path"),
         (spec({"netDevices": [{"hostInterfaceName": "a", "name": ""}]}), "a network device needs both names"),
-        (spec({"intelRdt": {"closID": "a/b"}}), "closID is 'a/b'"),
+        (spec({"intelRdt": {"closID": "a/b"}}), "the closID 'a/b' is not valid"),
         (spec({"mounts": [{"hostPath": "/", "containerPath": "/", "type": "bind"}]}, cdiVersion="0.3.0"), "needs 0.4"),
         (spec({"deviceNodes": [{"path": "/x", "hostPath": "/y"}]}, cdiVersion="0.4.0"), "needs 0.5.0"),
         (spec(kind="example.com/chip.v1", cdiVersion="0.5.0"), "needs 0.6.0"),

@@ -153,7 +153,8 @@ class TestTooMuch:
                 wait_until(lambda: len(recorder.events) >= 30, "the calls have arrived")
                 assert register(directory, "p.sock") == OK  # while the mute socket is dialed
                 texts = [text for _, text in answers]
-        too_many = f"16 registrations at {directory}/mute.sock are waiting for its answer: answer them, then register"
+        waiting = f"16 registrations at {directory}/mute.sock are waiting for the plugin to answer"
+        too_many = f"{waiting}: answer them, then register"
         assert texts.count(too_many) >= calls - 16 * (1 if calls == 40 else 50)
         assert [text for text in texts if text != too_many and "failed to dial device plugin" not in text] == []
 

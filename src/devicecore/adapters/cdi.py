@@ -224,7 +224,7 @@ def _without_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _as_go_reads(data: Any, cls: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return data as go-yaml would read it into a type: null means missing, and a number becomes a string if needed."""
+    """Return data as go-yaml would read it into a type: null means missing, and numbers and bools become strings."""
     if cls is str and (data is None or isinstance(data, int | float)):
         return "" if data is None else str(data).lower() if isinstance(data, bool) else str(data)
     if has(cls) and isinstance(data, dict):
@@ -280,7 +280,7 @@ def resolve(name: str, directories: Sequence[Path]) -> Edits:
 
 
 def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
-    """Return what is wrong with an ignored file whose text contains this device name, or "" if no such file exists."""
+    """Return what is wrong with an ignored file whose text contains the name `device`, or "" if none does."""
     for path in (path for directory in reversed(directories) for path in cdi_files(directory)):
         with suppress(OSError):
             if device in read_file(path, MAX_BYTES, follow_links=True).decode(errors="replace") and (
@@ -404,7 +404,7 @@ def _rdt_problems(clos_id: str) -> Iterator[str]:
         or len(clos_id.encode()) >= _MAX_CLOS_ID
         or (clos_id != "/" and re.search(r"[/\n]", clos_id))
     ):
-        yield f"closID is {clos_id!r:.60}"
+        yield f"the closID {clos_id!r:.60} is not valid"
 
 
 def _needed_version(spec: CdiDocument) -> str:

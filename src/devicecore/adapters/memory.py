@@ -243,7 +243,7 @@ class MemoryPods:
         return self.ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """Return the containers running at start."""
+        """Return the containers that were running at the start."""
         return tuple(sorted(self.running, key=lambda key: (key.pod, key.container)))
 
 

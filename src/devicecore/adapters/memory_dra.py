@@ -205,7 +205,7 @@ class MemorySlices:
 
 @define
 class MemoryDraMetrics:
-    """`DraMetrics` as a list with the name, the seconds and the failure of each operation."""
+    """`DraMetrics` as a list with each operation's name, its duration in seconds, and whether it failed."""
 
     operations: list[tuple[str, float, bool]] = field(factory=list)
 

@@ -1,6 +1,6 @@
 """A plugin's list of devices, column by column.
 
-Law: a device list is equal to the sequence of its devices. A `Device` is created when a caller reads it, because
+Law: a device list is equal to the tuple of its devices. A `Device` is created when a caller reads it, because
 plugins repeatedly send lists of 50,000 devices, most of which are only compared with the previous list.
 """
 

@@ -35,7 +35,7 @@ def natural_key(device: str) -> tuple[tuple[str | int, ...], str]:
 def in_natural_order(ids: Collection[DeviceId]) -> list[DeviceId]:
     """Return `ids` sorted by `natural_key`.
 
-    If all ids consist of a common prefix and a number, no keys are computed.
+    If all ids consist of a common prefix and a number without leading zeros, no keys are computed.
     """
     ordered = sorted(ids)
     if len(ordered) <= 1:

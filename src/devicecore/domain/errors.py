@@ -1,11 +1,11 @@
-"""All errors, by what is to blame: the request, the lifecycle, the plugin, the policy, the file, the disk or the setup.
+"""Common errors, by what is to blame: request, life cycle, plugin, policy, file, disk, network or set-up.
 
 Law: errors are values. Two errors of one class with equal fields are equal, have the same hash, and survive pickling;
 `str(error)` is the kubelet's own message where a kubelet has one, and the fields carry the facts.
 
 The library raises a `DeviceCoreError` if something outside the caller's program is to blame. A mistake in a call raises
 the built-in error that Python programmers expect (`TypeError`, `ValueError`, `KeyError`), and a wait that takes too
-long raises a `TimeoutError`. The docstring of each function names its errors. Any other error is a bug in this library.
+long raises a `TimeoutError`. Docstrings of public functions name their errors. Any other error is a bug in the library.
 """
 
 from typing import ClassVar
@@ -324,7 +324,7 @@ class PluginAlreadyConnectedError(PluginError):
 
 @frozen(repr=False)
 class PluginConnectError(PluginError):
-    """The plugin's socket does not answer."""
+    """The plugin could not be connected, for example because its socket does not answer."""
 
     resource: str
     socket: str

@@ -84,7 +84,7 @@ class DeviceReport:
 
     @cached_property
     def numa_node_sizes(self) -> tuple[tuple[NumaNode, int], ...] | None:
-        """The number of devices on each NUMA node, or None if a device is on several, which would make sums wrong."""
+        """The number of devices on each NUMA node, or None if a device is on several nodes: it would count twice."""
         sizes = tuple([(numa_node, len(devices)) for numa_node, devices in self.by_numa_node.items()])
         return sizes if sum([size for _, size in sizes]) == len(self.touching(self.by_numa_node)) else None
 
@@ -132,9 +132,10 @@ class Resource:
 
     `plugins` are the connected instances, in order of registration. `report` is the current list, or None until a
     plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` is the time of the
-    disconnection (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was
-    known before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last,
-    or if no instance is connected, the instance that disconnected last.
+    disconnection, or of the restart if no plugin has registered since (monotonic seconds); both are None while a plugin
+    is connected. `awaited` is whether the resource was known before a restart and no plugin has reported it since.
+    `plugin` is the connected instance that registered last, or if no instance is connected, the instance that
+    disconnected last.
     """
 
     name: ResourceName

@@ -1,9 +1,8 @@
 """The record of which container holds which device.
 
 Law: a device is held by at most one pod. Inside a pod, containers share a device only if an init container that has
-ended held it before. Every method of `Ledger` keeps this law, and no other code can break it. Only a restored
-checkpoint can contain a device with two owners, because kubelets have written such files: both owners keep the device,
-which is free once both are gone.
+ended held it before. Every method of `Ledger` keeps this law. Only a restored checkpoint can contain a device with two
+owners, because kubelets have written such files: both owners keep the device, which is free once both are gone.
 """
 
 from collections import Counter

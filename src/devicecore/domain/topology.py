@@ -178,7 +178,8 @@ class Topology:
     Raises:
         TypeError: the NUMA nodes are not an iterable of numbers, or the distances are not rows of numbers.
         ValueError: the policy or scope is unknown, the NUMA nodes are not distinct numbers of at least 0, the
-            distances do not fit these NUMA nodes, or there are too many NUMA nodes for a policy other than `none`.
+            distances do not fit these NUMA nodes, `max_numa_nodes` is below 8, or there are more NUMA nodes than
+            `max_numa_nodes` for a policy other than `none`.
     """
 
     numa_nodes: tuple[NumaNode, ...] = field(default=(NumaNode(0),), converter=_numa_nodes)

@@ -845,7 +845,7 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
         config = kubeconfig_of(url, tmp_path / "config", {})
         node, pods, slices, rules = read_objects("n1", config, kinds, budget=Budget()).values()
     assert not isinstance(node, str)
-    assert pods == slices == rules == "the answer has more than 10,000 values, or too many pages"
+    assert pods == slices == rules == "the answer has more than 10,000 values, or its pages are too long in total"
 
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
 """CEL evaluated by Google's C++ library, in the environment that Kubernetes provides for device selectors.
 
-Laws: an expression is compiled once, and evaluated once for all devices whose values that the expression reads are
-identical. A domain in which the device has no attributes is an empty map. Every evaluation is bounded in memory and
-time: an expression that might need much memory or time is compiled and evaluated in a process with limits.
+Laws: compiled expressions and their results are cached. Devices share a result only if they do not differ in anything
+that the expression reads. A domain in which the device has no attributes is an empty map. Every evaluation is bounded
+in memory and time: an expression that might need much memory or time is compiled and evaluated in a process with
+limits.
 
 The library visits at most 10,000 elements for one expression; Kubernetes allows more if each element costs little.
 """
@@ -33,7 +34,7 @@ MAX_EXPRESSION = 10 * 1024
 """The maximum length of an expression, as in the API."""
 
 MAX_GROWTH = 10**5
-"""The factor by which additions in nested scopes may make a value longer than its parts."""
+"""The maximum factor by which additions in nested scopes may make a value longer than its parts."""
 
 _LIBRARIES = """
 extensions:
@@ -113,7 +114,7 @@ class _Compiled:
         pieces: the parts to evaluate one by one if the whole expression visits too many elements, or None if the
             expression cannot be split.
         reads: the attributes and capacities that the expression reads, or None if they are not known.
-        values: the values computed so far, by `key`.
+        values: the cached values and errors, by `key`.
     """
 
     expression: "cel.Expression"
@@ -140,9 +141,9 @@ class CelSelectors:
     Args:
         features: the feature gates of the scheduler.
         is_limited: whether expensive expressions are evaluated in a process with limits.
-        max_seconds: the limit for all evaluations together, such as the time after which a scheduler gives up on a
-            node. Use an instance with `max_seconds` for one question only: once the time is used up, asking for a value
-            that is not yet known raises `EvaluationsGivenUpError`.
+        max_seconds: the time limit, in seconds, for all compilations and evaluations together, such as the time after
+            which a scheduler gives up on a node. Use an instance with `max_seconds` for one question only: once the
+            time is used up, asking for a value that is not yet known raises `EvaluationsGivenUpError`.
     """
 
     def __init__(
@@ -229,7 +230,7 @@ class CelSelectors:
     def _evaluate_pieces(self, pieces: rewriting.Pieces, device: PoolDevice) -> bool:
         """Combine the results of the pieces of an `all` or `exists` expression.
 
-        An error counts only if no other piece decides the result.
+        An evaluation error counts only if no other piece decides the result.
         """
         failed = None
         for piece in pieces.parts:
@@ -266,7 +267,7 @@ class CelSelectors:
         return cel.NewEnv(functions.POOL, config=libraries, variables=variables, extensions=[extension])
 
     def _compile(self, expression: str) -> "_Compiled | SelectorError":
-        """Return a compiled expression, or the expression's error. The compiled expression or the error is cached."""
+        """Compile an expression. An error is returned instead of raised, so that it is cached, too."""
         with self._charged():
             return self._compile_now(expression)
 
@@ -287,7 +288,7 @@ class CelSelectors:
         return self._compile_tokens(written, expression if written == tokens else " ".join(written))
 
     def _compile_tokens(self, tokens: list[str], text: str) -> "_Compiled | SelectorError":
-        """Compile tokens. Errors refer to positions in `text`."""
+        """Compile tokens. Syntax errors refer to positions in `text`."""
         scopes, additions = sum(token in _SCOPES for token in tokens), tokens.count("+")
         if additions and (additions / max(scopes, 1) + 1) ** scopes > MAX_GROWTH:
             return SelectorError("its values could grow without bound", at_run_time=False)
@@ -317,7 +318,7 @@ class CelSelectors:
         return self._checking.compile(" ".join(mixed)).return_type(), mixed
 
     def _failing_constant(self, tokens: list[str]) -> str:
-        """Return what is wrong with a conversion or regular expression that Kubernetes evaluates at compile time."""
+        """Return why a conversion or regular expression that Kubernetes evaluates at compile time fails, or ""."""
         for part in rewriting.constant_parts(tokens):
             value = self._environment.compile(part).eval(data={})
             if value.type() == cel.Type.ERROR:
@@ -325,7 +326,7 @@ class CelSelectors:
         return ""
 
     def _unlike(self, tokens: list[str]) -> str:
-        """Return what Kubernetes rejects but the library accepts: mixed types in a literal, or certain names."""
+        """Return why an expression that the library accepts is refused, or "" if it is not refused."""
         named = zip(tokens, tokens[1:], tokens[2:], strict=False)
         if "`" in tokens or not _TYPE_NAMES.isdisjoint(named):
             return "names in backquotes and type names such as kubernetes.Semver are not supported"

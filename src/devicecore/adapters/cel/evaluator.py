@@ -76,7 +76,7 @@ def _answer(selects: CelSelectors, expression: str, device: PoolDevice | None) -
 
 
 def _data_of_process() -> int:
-    """Return the bytes of this process that count toward the limit, or 0 if the system does not report them."""
+    """Return the number of bytes of this process that count toward the limit, or 0 if the system does not report it."""
     try:
         lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     except OSError:

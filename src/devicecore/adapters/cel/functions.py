@@ -1,7 +1,7 @@
 """The functions that Kubernetes adds to CEL: quantities, versions, addresses, lists, regular expressions.
 
-Law: each function has the same name, arguments and result as in Kubernetes. Values of types that CEL does not know are
-messages with one string; equal values have equal strings. The size of every function's result is bounded.
+Law: each function takes the same arguments and has the same result as in Kubernetes. Values of types that CEL does not
+know are messages, and equal values of one type have equal texts. The size of every function's result is bounded.
 """
 
 import ipaddress
@@ -201,7 +201,7 @@ def _is_same(one: object, other: object) -> bool:
 def _comparable(left: object, right: object) -> bool:
     """Return true if Kubernetes can compare the values.
 
-    Raise ValueError for a version and a value of a different type.
+    Raise ValueError if `left` is a version and `right` has a different type.
     """
     if getattr(left, "type", None) not in (None, getattr(right, "type", None)):
         problem = "no such overload"
@@ -210,7 +210,7 @@ def _comparable(left: object, right: object) -> bool:
 
 
 def _are_unlike_versions(left: object, right: list[object]) -> bool:
-    """Return whether a list of versions is compared with an equally long list of strings or numbers."""
+    """Return whether a list of versions is compared with an equally long list that contains no versions."""
     return (
         isinstance(left, list)
         and len(left) == len(right) > 0
@@ -407,7 +407,7 @@ def _extension(rows: Sequence[_Row]) -> "cel.CelExtension":
 
 
 def _by_type(group: Sequence[_Row]) -> Callable[..., object]:
-    """Return a function that calls the one in `group` whose parameter types match the arguments."""
+    """Return a function that calls the overload in `group` whose parameter types match the arguments."""
     table = [([one.name() if one.is_message() else "" for one in row.arguments], row.does) for row in group]
 
     def call(*arguments: object) -> object:

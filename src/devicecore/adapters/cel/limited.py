@@ -45,7 +45,7 @@ _HARMLESS = frozenset(
         *("ip", "isIP", "cidr", "isCIDR", "containsIP", "containsCIDR", "family", "masked", "prefixLength"),
     )
 )
-"""Functions whose results are not longer than their arguments."""
+"""Functions whose results are short, or not much longer than their arguments."""
 _MAX_PATTERNS = 4
 """The maximum number of regular expressions in an expression that needs no process: each may take a few megabytes."""
 _MAX_HARMLESS = 2_000
@@ -65,7 +65,7 @@ READY = b"ready"
 """The process sends this when it is ready."""
 
 LENGTH = 8
-"""The size in bytes of the number that precedes an answer and gives its length."""
+"""The size in bytes of the number that precedes an answer and gives the answer's length."""
 
 
 class NoProcessError(SelectorError):
@@ -190,7 +190,7 @@ os.register_at_fork(after_in_child=_forget_all)
 
 
 def _end_process(process: "subprocess.Popen[bytes]", held: int, parent: int) -> None:
-    """Close our ends of the pipes, and end the process if this process started it."""
+    """Close our ends of the pipes, and end `process` if it is a child of this process."""
     is_own = parent == os.getpid()
     if is_own:
         process.kill()

@@ -81,7 +81,10 @@ def _indexed_name(tokens: Sequence[str], index: int) -> str:
 
 
 def _with_bound_names(tokens: list[str]) -> list[str]:
-    """Replace a name from `cel.bind` with the bound expression, so that a missing domain stays an empty map."""
+    """Replace each name that `cel.bind` gives to a part of the device with that part.
+
+    A missing domain thus stays an empty map.
+    """
     found, index = list(tokens), 0
     while index < len(found):
         arguments = _arguments(found, index + 3) if found[index : index + 4] == _BIND else []
@@ -89,7 +92,7 @@ def _with_bound_names(tokens: list[str]) -> list[str]:
             (name, *_), value, body = arguments
             end = index + 3 + sum(map(len, arguments)) + len(arguments)
             uses = [at for at, token in enumerate(body) if token == name and body[at - 1 : at] != ["."]]
-            # a macro's variable
+            # a macro may use the same name for its variable
             if not any(body[at - 1 : at] == ["("] and body[at + 1 : at + 2] == [","] for at in uses):
                 for at in reversed(uses):
                     body[at : at + 1] = value
@@ -154,9 +157,9 @@ def is_unknown_type(tokens: list[str]) -> bool:
 
 
 def reads(tokens: Sequence[str]) -> tuple[tuple[str, str, str], ...] | None:
-    """Return the map, domain and name of each value that an expression reads from a device, or None if unknown.
+    """Return the map, domain and name of each attribute and capacity that an expression reads, or None if unknown.
 
-    The values are known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
+    They are known if each use of the device is `device.driver`, `device.attributes["domain"].name`, or the like.
     """
     found = []
     for index in (index for index, token in enumerate(tokens) if token == "device"):  # noqa: S105 - no password
@@ -245,7 +248,7 @@ def _is_plain(elements: Sequence[str]) -> bool:
 
 
 def _operand_size(text: Sequence[str], start: int) -> int:
-    """Return the number of tokens of the attribute, element, call or literal that starts here, or 0 if none does."""
+    """Return the number of tokens of the attribute, element, call or literal that begins at `start`, or 0."""
     if start < 0:
         return 0
     first, following, *_ = [*text[start : start + 2], "", ""]  # padded: `start` may be the last token
@@ -347,7 +350,7 @@ def _commas(tokens: list[str], opening: int, closing: int) -> Iterator[int]:
 
 
 def _closing(tokens: Sequence[str], opening: int) -> int | None:
-    """Return the position of the bracket that closes the bracket at `opening`."""
+    """Return the position of the bracket that closes the bracket at `opening`, or None if it is never closed."""
     depth = 0
     for index in range(opening, len(tokens)):
         depth += (tokens[index] in ("[", "(", "{")) - (tokens[index] in ("]", ")", "}"))

@@ -47,7 +47,7 @@ class PluginClient:
         self.asked_again: bool = False
         """Whether a Register call has found this instance connected."""
         self.follower: asyncio.Task[None] | None = None
-        """The task that ends once the listener has been notified of the instance's end, or None after that."""
+        """The task that follows the instance until its end, or None if no such task is running."""
         self.lost: bool = False
         """Whether the instance has ended, or was refused."""
         self._limits = limits

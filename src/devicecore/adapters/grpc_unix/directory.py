@@ -1,7 +1,7 @@
 """The directory where a kubelet and its plugins find each other's sockets.
 
-Law: the directory has one owner at a time. Plugins are reached only at sockets that follow the kubelet's rules. Only
-sockets in the directory are ever deleted.
+Law: the directory has one owner at a time. Plugins are reached only at sockets that follow the kubelet's rules. Nothing
+in the directory is ever deleted except sockets, links to sockets, and the lock file.
 """
 
 import fcntl
@@ -44,7 +44,8 @@ class SocketDirectory:
         """Create the directory if it is missing, become its only owner, and clean it (kubelet.md 2.3).
 
         Raises DirectoryError if the directory cannot be created, locked or cleaned, or if other users may write to it,
-        DirectoryInUseError if it has an owner, and SocketPathTooLongError if no socket in it can be bound.
+        DirectoryInUseError if it has an owner, and SocketPathTooLongError if the path of the kubelet's socket is too
+        long.
         """
         check_socket_path(self.socket)
         try:
@@ -58,7 +59,7 @@ class SocketDirectory:
             raise
 
     def hold(self) -> None:
-        """Recreate the directory if it was deleted, check it, and lock it if a different directory is now at the path.
+        """Recreate the directory if it was deleted, check it, and lock it again if its lock file is not the locked one.
 
         Raises DirectoryError or DirectoryInUseError.
         """
@@ -84,7 +85,8 @@ class SocketDirectory:
     def endpoint(self, name: str) -> str:
         """Return the path of the plugin's socket called `name`.
 
-        Raises InvalidEndpointError if `name` would lead out of the directory, or the file is not a plugin's socket.
+        Raises InvalidEndpointError if `name` would lead out of the directory or cannot be printed, or if the file is
+        not a plugin's socket.
         """
         check_endpoint_name(name, Path(self.socket).name)
         path = str(self.path / name)
@@ -95,7 +97,7 @@ class SocketDirectory:
         """Refuse an absolute path that cannot be a plugin's socket. A path at which there is no file is accepted.
 
         Raises InvalidEndpointError if the path is too long, is the kubelet's own socket, is a symbolic link, or is not
-        a socket. `name` is the plugin's name for the socket in the error.
+        a socket. `name` is what the error calls the socket.
         """
         if problem := self._endpoint_problem(path):
             raise InvalidEndpointError(foreign_text(name, MAX_NAME), problem)
@@ -160,7 +162,7 @@ class SocketDirectory:
 
 
 def check_endpoint_name(name: str, kubelet_socket: str | None) -> None:
-    """Refuse a name that a plugin's socket cannot have in the directory of the kubelet's `kubelet_socket`.
+    """Refuse a name that a plugin's socket cannot have. `kubelet_socket` is the name of the kubelet's socket, or None.
 
     Raises InvalidEndpointError if the name would lead out of the directory, is that of the kubelet's socket, or cannot
     be printed.

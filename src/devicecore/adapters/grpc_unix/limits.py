@@ -75,7 +75,7 @@ class UnansweredRegistrationsError(PluginError):
 
     socket: str
     limit: int
-    _text = "{limit} registrations at {socket} are waiting for its answer: answer them, then register"
+    _text = "{limit} registrations at {socket} are waiting for the plugin to answer: answer them, then register"
 
 
 class RegistrationRate:

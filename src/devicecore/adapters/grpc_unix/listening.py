@@ -19,7 +19,7 @@ from devicecore.domain.errors import DeviceCoreError, DirectoryError, DirectoryI
 from devicecore.runtime.lifecycle import Lifecycle
 
 LARGE_MESSAGE = 64 * 1024
-"""Lists and reports larger than this are read one at a time.
+"""The size, in bytes, from which on lists and reports are read one at a time.
 
 A list of this size contains about 3,000 devices, and takes a few milliseconds to read.
 """

@@ -196,7 +196,7 @@ class LoopThread:
             self._started.set()
 
     def _stop_if_abandoned(self) -> bool:
-        """Accept no more users if an interrupt came before the loop had one.
+        """Stop accepting users if the loop has none, because an interrupt came before it had any.
 
         Return whether the loop has stopped accepting users.
         """
@@ -234,8 +234,8 @@ class LoopThread:
 class LoopUser:
     """One object that uses the shared loop between its start and its stop.
 
-    `begin` calls `open_` on the loop, and `end` calls `close`, even if `open_` has failed, and again after an
-    interrupt.
+    `begin` calls `open_` on the loop, and `end` calls `close`, even if `open_` has failed. If an interrupt ends `end`
+    early, the next `end` calls `close` again.
     """
 
     def __init__(self, open_: Close, close: Close) -> None:

@@ -96,7 +96,7 @@ def serve_plugin(
 
     Raises:
         TypeError: `plugin` is not a plugin.
-        InvalidEndpointError: `endpoint` is not a bare file name, or is the kubelet's socket.
+        InvalidEndpointError: `endpoint` is not a bare file name, cannot be printed, or is the kubelet's socket.
         SocketPathTooLongError: `directory` and `endpoint` together form a path that is too long.
         DirectoryError: `directory` is the path of a kubelet's socket, or no socket can be created in that directory.
     """
@@ -157,7 +157,7 @@ class PluginService(Service):
         self._plugin = plugin
         self._dropped = dropped
         self.list_bytes: int = 0
-        """The size of the last list sent."""
+        """The size, in bytes, of the last list sent."""
 
     def methods(self) -> Methods:
         """Return the handler of each method."""
@@ -238,9 +238,9 @@ class _Refused:
 
 
 class _Unregistered(Enum):
-    """States of a plugin that is currently neither accepted nor refused by a kubelet."""
+    """The other states of a plugin that is not registered."""
 
-    NEW = "no kubelet has called or answered since the socket was created"
+    NEW = "no kubelet has accepted the plugin since the socket was created"
     LOST = "the stream of lists is no longer open"
 
 
@@ -273,7 +273,7 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._backoff = 0.0
         self._drops = 0
         self._drops_before = 0
-        """How many times the plugin had been dropped when the kubelet's plugin watcher queried it."""
+        """How many times the plugin had been dropped when the kubelet's plugin watcher last queried it."""
         self._long_lists = 0
         """How many times in a row a kubelet has dropped the plugin after a list that was too long."""
         self._not_before = 0.0

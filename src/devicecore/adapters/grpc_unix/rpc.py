@@ -1,4 +1,4 @@
-"""The methods of the two APIs, functions to serve and call these methods, and errors as a kubelet would print them.
+"""The methods that kubelets and plugins serve, functions to serve and call them, and errors as a kubelet prints them.
 
 Law: a call returns the expected message or raises `grpc.RpcError`; it never returns None. The call ends at most
 `NOTICED` seconds after its deadline, no matter what the server does.
@@ -230,7 +230,7 @@ def go_text(error: grpc.RpcError) -> str:
 
 
 def go_details(error: grpc.aio.AioRpcError) -> str:
-    """Return the details of a failed call, in Go's words if this package raised the error."""
+    """Return the details of a failed call. If the call timed out here, they are in Go's words."""
     details = own_details(error.details() or "")
     is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and details == "Deadline Exceeded"
     return "context deadline exceeded" if is_late else details

@@ -63,7 +63,7 @@ class Service(ABC):
         return bool(self._streams)
 
     def changed(self) -> None:
-        """Make every stream send the new list. Changes in quick succession are combined."""
+        """Make every stream send the new list or report. Changes in quick succession are combined."""
         for stream in self._streams:
             stream.set()
 
@@ -176,8 +176,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # The event loop also takes this lock. Unlike a condition's default lock, it is not left locked if an interrupt
-        # arrives.
+        # The event loop also takes this lock. An interrupt cannot leave it locked if `with` is used on the lock itself.
+        # It could if `with` were used on the condition, because conditions are implemented in Python.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # Only the event loop's thread uses the following attributes.
@@ -194,8 +194,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         """Wait until the plugin or driver is `registered`.
 
         Raises:
-            KubeletUnreachableError: the plugin or driver is not registered after `timeout` seconds; `cause` is the
-                error from the last attempt.
+            KubeletUnreachableError: the plugin or driver is not registered within `timeout` seconds, or a kubelet has
+                refused the driver; `cause` is the error from the last attempt.
             NotStartedError: the plugin or driver is not started.
             TypeError: `timeout` is not a number.
         """
@@ -208,7 +208,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
                 raise KubeletUnreachableError(self._meets_at, self._problem or "the registration has just been lost")
 
     def _is_decided(self) -> bool:
-        """Return whether `wait_registered` need not wait any longer."""
+        """Return whether `wait_registered` can stop waiting."""
         return self.registered
 
     def _begin(self) -> None:
@@ -297,8 +297,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
 def check_directory(socket: str) -> None:
     """Refuse a path if no socket can be created in its directory.
 
-    Raises MissingDirectoryError if nothing exists at the directory's path, and DirectoryError if that is not a
-    directory.
+    Raises MissingDirectoryError if nothing exists at the directory's path, and DirectoryError if something other than a
+    directory does.
     """
     directory = Path(socket).parent
     if not directory.is_dir():

@@ -1,7 +1,7 @@
 """The plugin watcher, the second way to register: a plugin puts a socket into a directory, and the kubelet queries it.
 
-Law: the registered plugins are those whose sockets are in the directory. If a socket disappears, the plugin behind it
-is disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old plugin (kubelet.md
+Law: only plugins whose sockets are below the directory are registered. If a socket disappears, the plugin behind it is
+disconnected. A recreated socket is a new plugin, which does not inherit the failures of the old plugin (kubelet.md
 2.8).
 
 The watcher knows the directory and the two calls of `pluginregistration.Registration`. Everything else is left to
@@ -66,7 +66,7 @@ class PluginHandler(Protocol):
         """The type that these plugins report in GetInfo, such as `DevicePlugin`."""
 
     def validate(self, name: str, endpoint: str, versions: Sequence[str]) -> None:
-        """Check a plugin's answer to GetInfo; `endpoint` is an absolute path.
+        """Check a plugin's answer to GetInfo. If the answer has no endpoint, `endpoint` is the queried socket's path.
 
         Raises DeviceCoreError if the plugin cannot be registered; the watcher then notifies the plugin.
         """
@@ -293,12 +293,13 @@ def sockets_below(
     allow_shared: bool = False,
     identify: Callable[[str], SocketIdentity | None] = socket_identity,
 ) -> Iterator[tuple[str, SocketIdentity]]:
-    """Yield the path and identity of every socket that can be dialed, in path order.
+    """Yield the path and identity of every socket that can be dialed.
 
-    `identify` returns the identity of the socket at a path, or None; by default it follows no links.
+    The sockets in a directory precede those in its subdirectories. `identify` returns the identity of the socket at a
+    path, or None; by default it follows no links.
 
-    Hidden files and directories are ignored. Directories that other users may write to are also ignored, and are added
-    to `refused` with the reason. A directory is ignored if its path is too long for a socket in it.
+    Hidden files and directories are ignored, and so are paths that are too long for a socket. Directories that cannot
+    be read or that other users may write to are also ignored, and are added to `refused` with the reason.
     """
     pending = [str(directory)]
     while pending:

@@ -86,7 +86,7 @@ class RequestError(DeviceCoreError):
 
     Attributes:
         cause: what failed, in one sentence.
-        status: the HTTP status of a refusal, or None if the server has not answered.
+        status: the HTTP status of a refusal, or None if the failure is not a refusal.
         reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
         pause: seconds for which the server asked clients to wait.
         message: the server's message, which is part of the cause.
@@ -229,8 +229,8 @@ class ApiServer:
         access: where the server and the credentials are.
         sentences: the meaning of refusals, by HTTP status.
         is_watch: whether requests are watches.
-        charge: called with the content of each answer before it is parsed; returns why it may not be parsed, or an
-            empty string. For watches, `charge` is not called.
+        charge: called with the content of each successful answer before it is parsed; returns why it may not be parsed,
+            or an empty string. For watches, `charge` is not called.
     """
 
     access: Access
@@ -472,7 +472,7 @@ _UNREACHABLE = httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.Pro
 
 
 def _failure(error: Exception, server: str) -> str:
-    """Return a sentence for an error without an answer from `server`."""
+    """Return a sentence for an error other than a refusal by `server`."""
     match error:
         case httpcore2.TimeoutException():
             return f"no complete answer from {server} in time"

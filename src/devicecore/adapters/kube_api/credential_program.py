@@ -89,7 +89,7 @@ def _output(
             has_ended = process.poll() is not None  # checked before reading, so that the program's last output is read
             ready = selector.select(min(left, _INTERVAL))
             if has_ended and not ready:
-                break  # a program that it left running, such as an agent, keeps the streams open
+                break  # a process that the program left running, such as an agent, keeps the streams open
             for key, _ in ready:
                 data = os.read(key.fd, _MAX_OUTPUT)
                 printed[key.fileobj] += data  # type: ignore[index]  # only these were registered

@@ -29,7 +29,7 @@ MAX_WATCH = 64 * 1024 * 1024
 """The number of bytes that are read from one watch before it is restarted."""
 
 MAX_VALUES = 4_000_000
-"""The maximum number of commas and brackets in all pages of a list, which bounds the number of values."""
+"""The maximum number of commas and opening brackets in all pages of a list, which bounds the number of values."""
 
 _PAGES = 4  # the total size of a list, in pages of maximum size
 _SLOWEST = 2  # the total time, as a multiple of the timeout for one page
@@ -86,7 +86,7 @@ class Budget:
             message = f"the answer is longer than {self._limit} bytes"
             raise AnswerTooLargeError(message)
         if self._bytes_of_all < 0 or self._values_of_all < 0:
-            message = f"the answer has more than {MAX_VALUES:,} values, or too many pages"
+            message = f"the answer has more than {MAX_VALUES:,} values, or its pages are too long in total"
             raise AnswerTooLargeError(message)
         return received
 

@@ -167,7 +167,7 @@ def render(
 
 
 def _apply_patch(wanted: Wanted, node: NodeObject, field_manager: str) -> Json:
-    """Return all keys to apply: the desired ones, and those of an earlier run, because omitted keys are deleted."""
+    """Return a patch with the desired keys and those of an earlier run, because omitted keys are deleted."""
     applied = node.applied.get(field_manager, ())
     foreign = sorted(".".join(path) for path in applied if path[0] != "status" or not {*path[1:2]} <= {*SECTIONS})
     if foreign:

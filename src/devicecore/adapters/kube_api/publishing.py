@@ -32,7 +32,10 @@ Seen = TypeVar("Seen")
 
 @frozen
 class Backoff:
-    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`."""
+    """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`.
+
+    Each pause is shortened at random, by up to half.
+    """
 
     first: float = 0.5
     maximum: float = 30.0

@@ -78,7 +78,7 @@ class ApiServers(HasLifecycle):
             server.disconnect()
 
     def _send(self, request: ApiRequest) -> dict[str, Json]:
-        """Send a request, and return the object in the answer. Also raises RequestError if `start` was not called."""
+        """Send a request, and return the object in the answer. Raises RequestError, also if `start` was not called."""
         began = time.monotonic()
         try:
             self._lifecycle.check_running()
@@ -144,7 +144,7 @@ def pages(
     page: int = PAGE,
     accept: str = ANY,
 ) -> Iterator[tuple[list[Json], str]]:
-    """Yield the objects that both selectors match, page by page, and the version of the list.
+    """Yield the objects that both selectors match, page by page, each page with the version of the list.
 
     An empty namespace selects the objects in all namespaces. If a page is too large, smaller pages are requested.
 

@@ -125,7 +125,7 @@ class ManifestPods(PodSource):
         return self._ready
 
     def running_containers(self) -> tuple[ContainerKey, ...]:
-        """Return the containers of pods that ran when this object was created.
+        """Return the containers of the pods that were running when this object was created.
 
         Init containers that run to completion count as ended.
         """

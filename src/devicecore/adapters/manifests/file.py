@@ -120,7 +120,7 @@ def accept(files: Collection[File]) -> bool:
 
 
 def _refuse(file: File, clash: str, new: dict[File, Manifest], kept: dict[str, File], claims: dict[str, File]) -> None:
-    """Refuse a file because of a name, and then each file that shares a name with its content in force."""
+    """Refuse a file because of a name, and then each file that shares a name with a refused file's content in force."""
     waiting = deque([(file, clash, kept.get(clash) or claims[clash])])
     while waiting:
         loser, name, owner = waiting.popleft()

@@ -37,7 +37,7 @@ MAX_OBJECTS = 500
 
 
 class ManifestError(DocumentError):
-    """A pod manifest that cannot be used.
+    """A manifest that cannot be used.
 
     `line` counts from 1; `field` is the path to the value, empty for the whole manifest.
     """
@@ -248,7 +248,7 @@ def _checked_uid(document: Value, *, default: str) -> str:
 
 
 def _uid(document: Value) -> str:
-    """Return a UID as long as a kubelet's UID, which is an MD5 hash of the same input."""
+    """Return a UID that is as long as a kubelet's, which is an MD5 hash of similar input."""
     metadata = document["metadata"]
     identity = [document.file, metadata["namespace"].text("default"), metadata["name"].text(), document.data]
     return hashlib.blake2b(json.dumps(identity, sort_keys=True).encode(), digest_size=16).hexdigest()

@@ -1,6 +1,6 @@
 """A client for the pod-resources API of `devicecore kubelet` or a real kubelet.
 
-Law: Every call ends within its timeout, with an answer or with the reason for the last failure.
+Law: Every call ends at most a second after its timeout, with an answer or with the reason for the last failure.
 """
 
 import os
@@ -45,9 +45,9 @@ class PodResourcesError(DeviceCoreError):
 class PodResourcesClient(HasLifecycle):
     """A client of a kubelet, which need not be running when the client is started. Thread-safe.
 
-    A call waits for the socket. The call is repeated while the kubelet is unavailable or rejects it because of its rate
-    limit, until there is an answer or `timeout` seconds have passed. Each call raises `PodResourcesError` if no answer
-    came in time or the answer was an error, and `NotStartedError` if the client is not started.
+    A call waits for the socket. While the kubelet is unavailable or its rate limit rejects the call, the call is
+    repeated, until there is an answer or `timeout` seconds have passed. Each call raises `PodResourcesError` if no
+    answer came in time or the answer was an error, and `NotStartedError` if the client is not started.
     """
 
     def __init__(

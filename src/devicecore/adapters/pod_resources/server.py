@@ -54,8 +54,8 @@ class PodResourcesServer(HasLifecycle):
         look: returns the input for the responses. This function is called in a thread of this server.
         sweep: called before pods are listed, so that pods that have ended are left out (kubelet:
             `UpdateAllocatedDevices`).
-        observe: called after each call with the call's method, the API version and whether the call failed. The
-            function must not block.
+        observe: called after each call that the rate limit allows, with the call's method, the API version and whether
+            the call failed. The function must not block.
         allow_shared_directory: whether other users may write to the socket's directory.
         requests_per_second: calls per second in the long run, for all callers and methods together.
         burst: how many calls may come at once.

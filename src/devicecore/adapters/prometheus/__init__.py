@@ -209,8 +209,8 @@ class PrometheusMetrics:
     def serve(self, port: int, host: str = "127.0.0.1", problem: Callable[[], str] = str) -> "MetricsServer":
         """Answer scrapes over HTTP, on any path but `/healthz`; port 0 means any free port.
 
-        The caller stops the returned server. `/healthz` answers 200, or 503 with the sentence that `problem` returns if
-        that is not empty.
+        The caller must stop the returned server. `/healthz` answers 200, or 503 with the sentence that `problem`
+        returns if that is not empty.
 
         Raises:
             CannotListenError: the port is in use, or this process may not use it.
@@ -415,7 +415,7 @@ def _total_plugins(sockets: Mapping[str, bool]) -> Metric:
 def _pod_resources(counts: Mapping[str, Mapping[str, int]]) -> Iterator[Metric]:
     for series, by_version in counts.items():
         name = f"kubelet_pod_resources_endpoint_{series}"
-        what = series.replace("_", " of ", 1).replace("of total", "of all methods")
+        what = series.replace("_", " for ", 1).replace("for total", "for all methods")
         # The library would append _total to a counter's name, but most of a kubelet's counters do not end with it.
         kind = "counter" if series.endswith("_total") else "unknown"
         metric = Metric(name.removesuffix("_total"), f"[ALPHA] Pod-resources API: {what}, by API version.", kind)

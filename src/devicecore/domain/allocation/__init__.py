@@ -1,8 +1,8 @@
 """Which devices claims get on a node, or why they get none: the decision of Kubernetes' scheduler as a pure function.
 
-Law: `allocate` gives claims only what the API's rules allow, finds an allocation whenever there is one, and prefers the
-one that a scheduler of the given release would choose. If a bug in that scheduler affects the answer, the answer names
-the bug (see docs/claims.md).
+Law: `allocate` gives claims only what the API's rules allow, and prefers the devices that a scheduler of the given
+release would choose. Unless the search is abandoned or an expression fails, `allocate` finds an allocation whenever
+there is one. If a bug in that scheduler affects the answer, the answer names the bug (see docs/claims.md).
 
 >>> from devicecore.domain.allocation import TargetNode, allocate, claim_of, slice_of
 >>> pool = {"name": "node-1", "generation": 1, "resourceSliceCount": 1}

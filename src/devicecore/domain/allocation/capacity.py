@@ -35,7 +35,7 @@ def consumption(asked: Mapping[str, Quantity], device: PoolDevice) -> dict[str, 
 def capacity_missing(
     asked: Mapping[str, Quantity], device: PoolDevice, used: Mapping[str, int]
 ) -> CapacityExceeded | None:
-    """Return why the device has too little capacity, or None if it has enough.
+    """Return why the device cannot provide the requested capacity, or None if it can.
 
     Args:
         asked: the requested amount of each capacity.

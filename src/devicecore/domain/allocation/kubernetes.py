@@ -24,7 +24,8 @@ _UNLIMITED = 2**100
 class KubernetesSearch(Search):
     """A search with some of the faults.
 
-    `run` raises `ExcludedError` if a request is for all devices, and a constraint forbids one of them.
+    With the fault `ALL_ERROR`, `run` raises `ExcludedError` if a request is for all devices, and a constraint forbids
+    one of them.
     """
 
     _skips = False  # each device that is tried may leave something behind
@@ -43,8 +44,8 @@ class KubernetesSearch(Search):
     def reason_against(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
         """Return the first reason against a device.
 
-        If the device is rejected late, the device's counters stay consumed. Raises ExcludedError if a request for all
-        devices includes the device and a constraint forbids it.
+        With some of the faults, a device that is rejected late keeps its counters. With `ALL_ERROR`, the method raises
+        ExcludedError if a request for all devices includes the device and a constraint forbids it.
         """
         self._charged.clear()
         reason = super().reason_against(claim, request, candidate)
@@ -52,7 +53,7 @@ class KubernetesSearch(Search):
         # request might have been possible.
         if request.wants_all and isinstance(reason, ConstraintBroken) and KubernetesFault.ALL_ERROR in self._faults:
             raise ExcludedError(self.claims[claim].name, request.name, str(candidate.key))
-        # `allocateDevice` compares capacity last. Until 1.36.2, it then returned without undoing its earlier changes:
+        # `allocateDevice` compares capacity last. Up to 1.36.2, it then returned without undoing its earlier changes:
         # the device stayed in the constraints, and its counters stayed consumed.
         is_late = request.wants_all and isinstance(reason, CapacityExceeded)
         if is_late and KubernetesFault.CAPACITY_REJECT in self._faults:
@@ -68,7 +69,7 @@ class KubernetesSearch(Search):
 
     def _take(self, claim: int, request: DeviceRequest, candidate: Candidate) -> bool:
         taken = super()._take(claim, request, candidate)
-        # A share without capacity leaves an empty entry in `allocatingCapacity`. Until 1.36.2, this entry survived the
+        # A share without capacity leaves an empty entry in `allocatingCapacity`. Up to 1.36.2, this entry survived the
         # undo, so `deviceCapacityInUse` stayed true, and the counters of the device were never checked again.
         leaks = KubernetesFault.UNDO_SHARED in self._faults
         if taken and leaks and self._is_shared(candidate.device) and not candidate.device.capacity:
@@ -80,8 +81,8 @@ class KubernetesSearch(Search):
     def _give_back(self) -> Taken:
         taken = super()._give_back()
         device = taken.candidate.device
-        # The undo of a share did not call `deallocateCountersForDevice` until 1.36.2, although the last share of a
-        # device no longer pays for its counters.
+        # Up to 1.36.2, undoing a share did not call `deallocateCountersForDevice`, even if no other share of the device
+        # was left to pay for its counters.
         if (
             KubernetesFault.UNDO_SHARED in self._faults
             and device.counters
@@ -294,7 +295,7 @@ def causes_between(situation: Situation, *, is_possible: bool) -> tuple[Cause, .
         situation: what is requested and what is available.
         is_possible: whether the rules allow an allocation.
     """
-    # Without a limit, a hostile situation would be searched a hundred times: once for each fault and each pair.
+    # Without a limit, a hostile situation could be searched over a hundred times: once for each fault and each pair.
     short = evolve(situation, max_steps=min(situation.max_steps, _MAX_STEPS))
     known = sorted(situation.release.faults, key=list(KubernetesFault).index)
 

@@ -122,7 +122,7 @@ class NodeRule:
     matches: "Callable[[TargetNode], bool] | None" = field(default=None, eq=False)
 
     def requirements(self, part: str) -> list[object]:
-        """Return the selector's requirements in `matchFields` or `matchExpressions`."""
+        """Return the requirements in `matchFields` or `matchExpressions` of a selector that has only one term."""
         terms = (self.source or {}).get("nodeSelectorTerms")
         term = terms[0] if isinstance(terms, list) and len(terms) == 1 else {}
         found = term.get(part) if isinstance(term, Mapping) else None

@@ -81,7 +81,7 @@ class InUse(Reason):
 
 @frozen
 class TakenBefore(Reason):
-    """Another request of the same pod gets the device."""
+    """A request of the same pod already gets the device."""
 
     summary = "taken by other requests"
     claim: str

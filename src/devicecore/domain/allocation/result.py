@@ -97,7 +97,7 @@ class DeviceAllocation:
     def _config(self, claim: UnallocatedClaim, taken: Sequence[Taken]) -> list[ApiObject]:
         """Return the classes' parameters, and then the claim's parameters.
 
-        Parameters that apply to all requests name no request.
+        Since Kubernetes 1.37, parameters that apply to all requests name no request.
         """
         chosen = [
             next(one for one in alternatives if any(device.request is one for device in taken))
@@ -157,7 +157,8 @@ class NoAllocation:
 
     Attributes:
         problem: why there are no devices, in one sentence.
-        verdicts: for each request, and for each device in the node's pools, the first reason for rejecting the device.
+        verdicts: for each request and each device in the node's pools, the first reason for rejecting the device, if
+            there is one.
         is_error: whether a scheduler reports an error: the problem is not the devices but the claims, the classes, an
             expression or a pool.
         stops_pod: whether the error keeps a scheduler from trying other nodes.

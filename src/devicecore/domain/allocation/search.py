@@ -496,7 +496,7 @@ class Search:
         return None
 
     def unselected(self, claim: int, request: DeviceRequest, candidate: Candidate) -> Reason | None:
-        """Return why the device does not match the request, regardless of what else is allocated."""
+        """Return why the device does not match the request, regardless of what else is allocated, or None."""
         key = request, candidate.device
         if key not in self._selected:
             self.charge(0)

@@ -49,7 +49,7 @@ class PodDevicesEntry:
         """The devices as format 1 lists them: each device once, in the order of the devices' lowest NUMA nodes."""
         if self.device_ids is None:
             return None
-        if len(self.device_ids) == 1:  # read from format 1, so that the entry is written again unchanged
+        if len(self.device_ids) == 1:  # an entry that was read from format 1 is written again unchanged
             return next(iter(self.device_ids.values()))
         by_numa_node = (ids or () for _, ids in sorted(self.device_ids.items()))
         return tuple(dict.fromkeys(chain.from_iterable(by_numa_node)))

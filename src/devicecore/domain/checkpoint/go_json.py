@@ -22,7 +22,7 @@ MAX_DEPTH = 10_000
 """The maximum number of levels of nesting (Go: `maxNestingDepth` in encoding/json/scanner.go)."""
 
 MAX_DEEP_MEMBERS = 100_000
-"""The maximum number of commas and brackets in a text that is nested more deeply than calls may be in Python.
+"""The maximum number of commas and opening brackets in a text that is nested more deeply than Python calls may be.
 
 Text that is nested this deeply is read slowly, in Python.
 """

@@ -20,7 +20,7 @@ S = TypeVar("S", bound=AttrsInstance)
 
 INT64 = range(-(2**63), 2**63)
 MAX_ITEMS = 100_000
-"""The maximum number of items in a list of structs. A node has at most a few thousand pods.
+"""The maximum number of items in a list of structs or numbers. A node has at most a few thousand pods.
 
 The length of lists of names is limited only by the length of their text.
 """
@@ -52,7 +52,7 @@ def refuse(value: Json, wanted: str) -> NoReturn:
 
 
 def into_string(old: str, value: Json) -> str:
-    """Go's `string`."""
+    """Return a Go `string`."""
     if isinstance(value, str):
         return value
     return old if value is None else refuse(value, "string")
@@ -111,7 +111,7 @@ def into_slice(
 
 
 def into_strings(old: Slice[str] | None, value: Json) -> Slice[str] | None:
-    """Go's `[]string`."""
+    """Return a Go `[]string`."""
     return into_slice(old, value, str, into_string, "[]string")
 
 
@@ -153,10 +153,10 @@ def _members(cls: type[AttrsInstance]) -> Mapping[str, tuple[str, Callable[..., 
 
 
 def attribute_called(cls: type[AttrsInstance], name: str) -> tuple[str, Callable[..., object]] | None:
-    """Return the attribute and decoder of the field called `name`: an exact match, or one that differs only in case.
+    """Return the attribute and decoder of the field called `name`, or None if there is no such field.
 
-    Like Go, this also matches the two letters outside ASCII whose lower case is ASCII: U+017F and the Kelvin sign,
-    which `lower()` handles.
+    A field also matches if its name differs only in case. As in Go, this includes the two letters outside ASCII whose
+    lower case is ASCII: U+017F and the Kelvin sign, which `lower()` handles.
     """
     members = _members(cls)
     return members.get(name) or members.get(name.replace("\u017f", "s").lower())

@@ -2,8 +2,8 @@
 
 Laws: `size_in_file` is at least the number of bytes that the devices take up in the file. A refused answer changes
 nothing, and the error names the driver, so a driver cannot fill the file at the expense of others. Answers that a file
-already contains may exceed the limits; a driver may repeat such an answer, but any other answer over the limit is
-refused.
+already contains may exceed the limits. A driver may replace such an answer with one that is no larger; any other answer
+over a limit is refused.
 """
 
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError

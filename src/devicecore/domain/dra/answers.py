@@ -1,7 +1,8 @@
 """The answers of drivers, and checks of whether the answers are usable (kubelet-dra.md 4.5, 4.7, 6.3).
 
 Law: an answer must have one result for each claim in the request, and no other result. Results are read in the order of
-their UIDs. The first error in this order is the answer's error, and only the results before it count.
+their UIDs, and the first error in this order is the answer's error. When claims are prepared, only the results before
+the first error count.
 """
 
 import re

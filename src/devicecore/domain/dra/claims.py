@@ -1,7 +1,7 @@
 """The claims that are to be prepared for this node's pods: which pods use them, and what the drivers answered.
 
 Law: a claim is in the cache from before its first driver is asked until after its last driver has released it. Only
-`leave` and `remove` remove a pod from a claim, and only the pod that they are called for.
+`leave`, `leave_shared` and `remove` remove pods from a claim, and only the pods that they are called for.
 """
 
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence, ValuesView
@@ -115,8 +115,8 @@ class ClaimBlock(dict[ClaimKey, ClaimInfo]):
 class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     """Claims by key, in order of arrival, in immutable blocks.
 
-    After a change to one claim, a table shares all but one block with the previous table. A change therefore costs the
-    same for any number of claims, and a writer can tell which blocks it has already written.
+    After a change to one claim, a table shares nearly all blocks with the previous table. A change therefore costs
+    nearly the same for any number of claims, and a writer can tell which blocks it has already written.
     """
 
     __slots__ = ("blocks",)
@@ -189,7 +189,7 @@ class ClaimTable(Mapping[ClaimKey, ClaimInfo]):
     def _joined(self) -> dict[ClaimKey, ClaimInfo]:
         joined: dict[ClaimKey, ClaimInfo] = {}
         for block in self.blocks:
-            joined.update(block)  # `copy` does not hash the keys again
+            joined.update(block)  # `update` does not hash the keys again
         return joined
 
 

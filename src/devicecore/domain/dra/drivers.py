@@ -1,9 +1,9 @@
 """The registered drivers: their instances, the instance that is called, and the time at which slices are wiped.
 
 Laws: a call goes to the newest connected instance of a driver, or to the newest instance if none is connected
-(kubelet-dra.md 3). Apart from a registration, an event of an instance that is not registered changes nothing. A
-driver's ResourceSlices are deleted only after the driver has had no connection for 30 seconds in a row (kubelet-dra.md
-11).
+(kubelet-dra.md 3). Apart from a registration, an event of an instance that is not registered changes nothing. Each
+start deletes the ResourceSlices of all drivers. After that, a driver's ResourceSlices are deleted only after the driver
+has had no connection for 30 seconds in a row (kubelet-dra.md 11).
 """
 
 from collections.abc import Mapping, Sequence

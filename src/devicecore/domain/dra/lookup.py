@@ -13,7 +13,7 @@ _IMPLICIT = "deviceclass.resource.kubernetes.io/"
 
 
 def claim_name(pod: Pod, entry: PodClaim) -> str | None:
-    """Return the name of the claim for a pod's entry, or None if it needs no claim (kubelet: `resourceclaim.Name`).
+    """Return the name of the claim for a pod's entry, or None if no claim is needed (kubelet: `resourceclaim.Name`).
 
     Raises ClaimNotCreatedError if the claim generated from a template does not exist yet, and
     NoClaimReferenceError if the entry names neither a claim nor a template.

@@ -232,8 +232,8 @@ def judge(blob: bytes | None) -> StateReport:
 def entries_of(blob: bytes) -> tuple[ClaimEntry, ...]:
     """Return the entries of a file without checking its checksum, for read-only tools.
 
-    A file from a kubelet before 1.32 is also read (kubelet-dra.md 9.4). Until 1.30, such a file contains each driver's
-    CDI names and no devices, so a driver's names are shown as those of one unnamed device. Raises
+    A file from a kubelet before 1.32 is also read (kubelet-dra.md 9.4). A file from a kubelet up to 1.30 contains each
+    driver's CDI names and no devices, so a driver's names are shown as those of one unnamed device. Raises
     MalformedCheckpointError if the file is not a claims file.
     """
     document = parse(blob)

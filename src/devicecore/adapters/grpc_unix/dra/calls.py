@@ -22,7 +22,7 @@ PLUGIN_TYPE = "DRAPlugin"
 PACKAGE = "k8s.io.kubelet.pkg.apis.dra"
 
 MAX_DETAILS = 16 * 1024
-"""The number of characters to keep of a status message."""
+"""The maximum number of characters of a status message that are kept."""
 
 Method = rpc.Method[Any, Any]
 
@@ -75,7 +75,7 @@ _CAUSES = ("connection refused", "permission denied", "no such file or directory
 
 
 def health_method(services: Collection[str]) -> Method:
-    """Return the health service to call: v1 if the driver lists it, otherwise v1alpha1, which need not be listed."""
+    """Return the method of the health service: of v1 if the driver lists it, otherwise of v1alpha1, listed or not."""
     return next(HEALTH_METHODS[name] for name in HEALTH_METHODS if name in services or "alpha" in name)
 
 
@@ -85,7 +85,7 @@ def closing(method: str) -> DriverCallError:
 
 
 def call_error(method: str, endpoint: str, error: grpc.RpcError) -> DriverCallError:
-    """Return a failed call as a kubelet words it.
+    """Return the error for a failed call, in a kubelet's words.
 
     Only a status that the driver itself must have sent counts as its answer. After a status that the connection may
     have produced, such as Unavailable, it is unknown what the driver has done, unless there was no connection.

@@ -183,7 +183,7 @@ class ServedDriver(ServedSockets[DriverService]):
         self._acting = threading.Lock()  # held while the action is called
 
     def report(self, devices: Sequence[ReportedHealth]) -> None:
-        """Report the health of all devices. The report is repeated until the next one.
+        """Report the health of all devices. The report is repeated until the next report.
 
         Raises:
             NotStartedError: the driver is not started.
@@ -195,7 +195,7 @@ class ServedDriver(ServedSockets[DriverService]):
     def when_registered(self, action: Callable[[], object]) -> None:
         """Call `action` as soon as a kubelet has registered the driver, unless the driver is stopped first.
 
-        The driver may be registered already.
+        If the driver is already registered, the action is called at once.
 
         Use this to publish ResourceSlices. A scheduler may allocate devices as soon as they are published, and a
         kubelet that does not know the driver refuses the pod and tries again a minute later. If an action is still

@@ -31,7 +31,7 @@ from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire.dra_conversion import TooMuchError, from_claims, to_prepared, to_unprepared
 
 MAX_DRIVER_NAME = 253
-"""The maximum length of a driver's name; Kubernetes allows 63 characters in the objects that name it."""
+"""The maximum length of a driver's name; Kubernetes allows 63 characters in the objects that name the driver."""
 
 CallObserver = Callable[[str, str, str, float], object]
 """Takes a driver's name, the full name of a method, a gRPC code as Go spells it, and a duration in seconds."""
