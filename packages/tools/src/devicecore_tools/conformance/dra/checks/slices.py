@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from devicecore.domain.errors import DocumentError
@@ -28,6 +29,7 @@ from devicecore_tools.conformance.dra.checks.events import (
 from devicecore_tools.conformance.dra.checks.registration import is_valid_name
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.environment import OTHER_NODE
+from devicecore_tools.conformance.dra.kubelet import DriverKubelet
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, at_the_end, check
 from devicecore_tools.conformance.model import (
     Failure,
@@ -63,6 +65,7 @@ RACE = (
 )
 _REGISTERS = 5.0  # seconds to register before the first request for slices is answered
 _SETTLED = 0.5  # seconds within which a process that has published makes its next write
+_SECOND_START = 5.0  # a start on another node may take this many times as long as the first start
 _CONFLICT = ApiError(
     409,
     "Conflict",
@@ -624,15 +627,20 @@ def keeps_nodes_apart(driver: DriverUnderTest) -> str:
         now = current()
         return [name for name, one in before.items() if now.get(name) != one]
 
+    first = driver.slices.wait_for_pools() or driver.settings.returning
+    limit = min(_SECOND_START * max(first + driver.registration.warm_up, 1.0), driver.settings.returning)
     with driver.environment.second_node() as texts:
+        kubelet = DriverKubelet(Path(texts["{registry}"]))  # a driver may publish only once it is registered
+        kubelet.start()
         process = driver.process.spawn(texts=texts)
         try:
-            driver.process.wait(published, driver.settings.returning)
+            driver.process.wait_fairly(published, limit)
             driver.process.pause(_SETTLED)
             other = published()
             gone = kept()
         finally:
             process.stop(grace=2.0)
+            kubelet.stop()
             for one in published():
                 with suppress(ApiError):  # the driver has already deleted the slice
                     driver.api.delete("ResourceSlice", one["metadata"]["name"])
