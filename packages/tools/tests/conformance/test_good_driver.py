@@ -134,6 +134,19 @@ def test_damaged_files_are_put_back_before_the_next_check() -> None:
     assert_all_pass(run_on(habits.KeepsADamagedFile, checks_of(*names), None, QUICK))
 
 
+def test_a_driver_may_refuse_all_claims_while_its_state_is_damaged() -> None:
+    names = "survives-a-corrupt-checkpoint", "gives-no-device-twice-after-a-corruption"
+    report = run_on(
+        habits.RefusesAllWithADamagedFile, checks_of(*names, "releases-the-devices-of-each-claim"), None, QUICK
+    )
+    assert_all_pass(report)
+    assert "so it is unknown" in report.result(names[1]).actual
+
+
+def test_a_driver_may_publish_only_once_it_is_registered() -> None:
+    assert_all_pass(run_on(habits.PublishesOnceRegistered, checks_of("keeps-nodes-apart"), None, QUICK))
+
+
 def test_a_driver_may_publish_its_devices_late_after_each_start() -> None:
     names = "completes-its-pools", "replaces-stale-sockets", "restores-cdi-devices-after-a-reboot"
     checks = checks_of(*names, "writes-no-slices-without-a-change")

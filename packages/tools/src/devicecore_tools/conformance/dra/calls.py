@@ -61,7 +61,13 @@ class Habits:
 
 
 class CallObserver:
-    """Observes all calls of a run. This base class ignores them."""
+    """Observes all calls of a run. This base class ignores them.
+
+    Attributes:
+        is_paused: whether the driver's state is damaged on purpose, so that nothing is noted.
+    """
+
+    is_paused: bool = False
 
     def begins(self, claims: Sequence[Claim], *, is_unprepare: bool) -> None:
         """Note that a call for these claims is about to be made."""

@@ -119,7 +119,8 @@ class _Guarded:
                 driver.process.require_time()  # otherwise, the check may have failed because the run canceled its calls
                 if driver.process.is_leaving or isinstance(problem, Failure):
                     driver.process.wait_for_exit()
-            if isinstance(problem, Failure) or (problem is None and driver.calls.are_quick):
+            is_whole = not driver.calls.observer.is_paused  # a driver may prepare nothing while its state is damaged
+            if is_whole and (isinstance(problem, Failure) or (problem is None and driver.calls.are_quick)):
                 sentence += RENEWED if _restore(driver) else ""
             driver.calls.observer.ends_check(is_failed=isinstance(problem, Failure))
         finally:

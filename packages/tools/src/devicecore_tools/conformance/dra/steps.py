@@ -37,6 +37,8 @@ class Occurrence:
         undo: called after the last of the event's checks; may do nothing.
         before: called before the first parts; may do nothing.
         keeps_claims: whether the event leaves everything that the driver created for prepared claims unchanged.
+        damages_state: whether the driver's state is damaged until `undo` was called. The driver may then refuse claims
+            that have nothing to do with the check.
     """
 
     name: str
@@ -45,6 +47,7 @@ class Occurrence:
     undo: Callable[[DriverUnderTest], object] = lambda _: None
     before: Callable[[DriverUnderTest], object] = lambda _: None
     keeps_claims: bool = True
+    damages_state: bool = False
 
 
 @frozen(eq=False)
@@ -92,6 +95,7 @@ class Steps:
         for look in mine:
             self._begun[look] = self._first_part(look)
         self._before[event.name] = dict(self.driver.slices.by_key)
+        self.driver.calls.observer.is_paused = event.damages_state
         try:
             event.begin(self.driver)
             self.driver.calls.observer.happens(event.name, keeps_claims=event.keeps_claims)
@@ -144,6 +148,7 @@ class Steps:
                     self.driver.calls.observer.lacks_devices(self._before[look.event.name], look.event.name)
                 with suppress(Skip):  # no time is left
                     look.event.undo(self.driver)
+                self.driver.calls.observer.is_paused = False
                 if not look.event.keeps_claims:
                     self.driver.calls.observer.happens(look.event.name, keeps_claims=False)
 

@@ -90,6 +90,8 @@ class CallWatch(CallObserver):
 
     def note(self, what: str, sentence: str) -> None:
         """Note that something was wrong, once for each check."""
+        if self.is_paused:
+            return
         self.found.setdefault(what, {}).setdefault(self._check, sentence)
 
     # --- calls --------------------------------------------------------------------------------------------------------

@@ -146,15 +146,22 @@ REBOOT = Occurrence(
     lambda driver: driver.registration.restart("rebooted", driver.environment.reboot),
     keeps_claims=False,
 )
-CORRUPTION = Occurrence("the driver is started with corrupt state files", _corrupt, undo=_mend, keeps_claims=False)
+CORRUPTION = Occurrence(
+    "the driver is started with corrupt state files", _corrupt, undo=_mend, keeps_claims=False, damages_state=True
+)
 # A driver may refuse all devices while it cannot read the record of any claim, such as that of another check's claim.
 CORRUPTION_ALONE = Occurrence(
-    "the driver is started with one check's state files corrupt", _corrupt, undo=_mend, keeps_claims=False
+    "the driver is started with one check's state files corrupt",
+    _corrupt,
+    undo=_mend,
+    keeps_claims=False,
+    damages_state=True,
 )
 LOSS = Occurrence(
     "the driver is started without its state files",
     lambda driver: driver.registration.restart("lost", driver.environment.delete_state_files),
     keeps_claims=False,
+    damages_state=True,
 )
 TERM = Occurrence("the driver is stopped with SIGTERM and restarted", _terminate)
 REGISTRATION = Occurrence("the kubelet restarts and registers the driver again", _register_again)

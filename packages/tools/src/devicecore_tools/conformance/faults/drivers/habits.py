@@ -161,6 +161,36 @@ class KeepsADamagedFile(GoodDriver):
             super().save()
 
 
+class RefusesAllWithADamagedFile(GoodDriver):
+    """While a damaged file hides which devices are in use, the driver prepares nothing but unprepares any claim."""
+
+    is_damaged = False
+
+    def recover(self, error: Exception) -> None:
+        self.is_damaged = True
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        if self.is_damaged:
+            raise ClaimError(f"{self.state_file} is damaged, so it is unknown which devices are in use")
+        return super().prepare_claim(claim, context)
+
+
+class PublishesOnceRegistered(GoodDriver):
+    """The driver publishes its slices only after a kubelet has registered the driver."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_registered = threading.Event()
+
+    def notify(self, status: Message, context: grpc.ServicerContext) -> Message:
+        self.is_registered.set()
+        return super().notify(status, context)
+
+    def publish_for_ever(self) -> None:
+        self.is_registered.wait()
+        super().publish_for_ever()
+
+
 class SwingsInOpenFiles(GoodDriver):
     """The driver constantly opens and closes many files."""
 
