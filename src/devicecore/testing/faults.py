@@ -381,7 +381,7 @@ class AnswersForeign:
     ids: tuple[str, ...] = ("foreign-0", "foreign-1", "foreign-2", "foreign-3")
 
     def __call__(self, call: Call) -> tuple[DeviceId, ...]:
-        """Return `ids` instead of the answer."""
+        """Proceed, and return as many of `ids` as the answer has, but at least one."""
         return tuple(DeviceId(id_) for id_ in self.ids[: max(1, len(call.proceed()))])
 
 

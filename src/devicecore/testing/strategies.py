@@ -245,7 +245,7 @@ def topology_hints(*, nodes: int = 4) -> st.SearchStrategy[TopologyHint]:
 
 
 def provider_hints(*, nodes: int = 4) -> st.SearchStrategy[dict[str, tuple[TopologyHint, ...] | None]]:
-    """Generate the hints of one provider: several hints, no possible hint, or no preference for each resource."""
+    """Generate one provider's hints: for each resource, a possibly empty list of hints, or None (no preference)."""
     listed = st.lists(topology_hints(nodes=nodes), max_size=3).map(tuple)
     return st.dictionaries(_WORDS, st.none() | listed, max_size=2)
 

@@ -1,7 +1,7 @@
 """Converts domain values to and from messages and bytes.
 
-Law: everything that a plugin sent is kept, including unknown fields and values that a constructor would refuse; equal
-values are written as equal bytes.
+Laws: a receipt keeps everything that a plugin answered, including unknown fields. Values that a constructor would
+refuse are read unchanged. Equal values are written as equal bytes.
 """
 
 from collections.abc import Iterable

@@ -1,7 +1,7 @@
 """Converts values of dynamic resource allocation to and from messages of `v1`, `v1beta1` and the health API.
 
-Laws: everything that a driver sent is kept unchanged. An answer that exceeds the limits below is refused with one short
-sentence, because every device in an answer is kept in memory and in a file. `v1beta1` has no share ids.
+Laws: the values that a driver sent are read unchanged. An answer that exceeds the limits below is refused with one
+short sentence, because every device in an answer is kept in memory and in a file. `v1beta1` has no share ids.
 """
 
 from collections.abc import Iterable, Mapping

@@ -35,7 +35,7 @@ def test_an_annotation_says_what_each_container_would_do() -> None:
         ("exit 256", "at most 255, got 256"),
         ("exit 1 after soon", "a time such as `after 5s`.*got 'exit 1 after soon'"),
         ("start", "a time such as `after 5s`"),
-        ("not-ready after 5s", "only in behaviors that take one"),
+        ("not-ready after 5s", "those behaviors that take one"),
         ("not-live", "a time such as `after 5s`"),
         ("Main: oom", "optionally after `CONTAINER:`"),
         ("oom;" * 65, "at most 64 parts"),

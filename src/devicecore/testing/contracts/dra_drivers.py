@@ -1,7 +1,7 @@
 """The contract of `DriverTransport`.
 
 Law: the driver gets exactly the caller's request, and the caller gets either exactly the driver's response, or an error
-that says whether the driver itself failed.
+that says whether the driver may have done the work.
 """
 
 import threading
@@ -96,7 +96,7 @@ class AnsweringDriver(DraDriver):
 
 
 class DriverEvents:
-    """A listener that records every event, and can refuse registrations."""
+    """A listener that records events, and can refuse registrations."""
 
     def __init__(self) -> None:
         self.refusal: DeviceCoreError | None = None
@@ -104,7 +104,7 @@ class DriverEvents:
         self._changed = threading.Condition()
 
     def __call__(self, event: DriverEvent) -> None:
-        """Record an event."""
+        """Record an event, or refuse a registration."""
         if self.refusal and isinstance(event, DriverRegistered):
             raise self.refusal
         with self._changed:
@@ -163,7 +163,7 @@ def reports_a_driver_that_registers(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def uses_the_first_service_of_the_driver_that_is_known(make: MakeDriverTransport) -> None:
-    """A driver that lists `v1beta1.DRAPlugin` first is called through that service."""
+    """The first known service in the driver's list is used."""
     with _started(make) as (harness, heard):
         harness.register(AnsweringDriver(), ["v9.DRAPlugin", SERVICES[1], SERVICES[0]])
         (instance,) = heard.wait_for(DriverRegistered)
@@ -215,7 +215,7 @@ def asks_and_answers_word_for_word(make: MakeDriverTransport) -> None:
 
 @DRIVER_TRANSPORT.check
 def has_no_share_ids_with_v1beta1(make: MakeDriverTransport) -> None:
-    """Over `v1beta1`, a device has no share id. All its other fields are returned."""
+    """Over `v1beta1`, devices keep their names, but have no share ids."""
     with _connected(make, SERVICES[1:]) as (transport, driver, instance):
         driver.prepared = {CLAIMS_ASKED[0].uid: PrepareResult(DEVICES_ANSWERED)}
         devices = transport.prepare(instance, CLAIMS_ASKED[:1])[CLAIMS_ASKED[0].uid].devices

@@ -24,10 +24,10 @@ T = TypeVar("T")
 
 
 class Suite(list[Callable[[Make], None]]):
-    """The checks of one contract. `@SUITE.check` adds a function to the suite."""
+    """The checks of one contract. The decorator `@SUITE.check` adds a function to the suite."""
 
     def check(self, check: Callable[[Make], None]) -> Callable[[Make], None]:
-        """Turn every exception of a check into an `AssertionError` that names the sentence of the contract."""
+        """Add a check to the suite. Any exception from the check becomes an `AssertionError`."""
 
         @wraps(check)
         def run(make: Make) -> None:

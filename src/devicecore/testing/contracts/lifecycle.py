@@ -28,7 +28,7 @@ from devicecore.testing.contracts.expect import EVENT_TIMEOUT, Suite, expect, ex
 from devicecore.testing.interrupts import Interrupts
 
 _PAUSE = 0.005  # seconds between two checks for leftovers
-_MOST_PLACES = 12  # the number of places in a start or stop at which nested calls are tried
+_MOST_PLACES = 12  # about how many places in a start or stop are tried for nested calls
 _STEP = 1  # the step from one interrupted place to the next; a test with little time uses a larger odd number
 _SOON = 2.0  # if a call left something, it is repeated after this many seconds, to see whether it leaves as much again
 _STILL = 20  # after this many checks without progress, a thread counts as waiting

@@ -27,7 +27,7 @@ class PodsHarness(Protocol):
 
 
 MakePods = Callable[[Collection[Pod]], AbstractContextManager[PodsHarness]]
-"""Creates a source as it is when a manager starts: the given containers are running, and no source has reported yet."""
+"""Creates a source as it is when a manager starts: the given pods' containers run, and no source has reported yet."""
 
 POD_SOURCE: Suite[MakePods] = Suite()
 """The checks for every pod source."""

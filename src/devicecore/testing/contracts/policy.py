@@ -107,7 +107,7 @@ def includes_what_must_be_included(make: MakePolicy) -> None:
 
 @ALLOCATION_POLICY.check
 def answers_the_same_question_the_same(make: MakePolicy) -> None:
-    """A policy gives the same answer to the same question, even after other questions or if created again."""
+    """A policy gives the same answer to the same question, even after other questions or as a new object."""
     policy = make()
     first = [set(policy(choice)) for choice in CASES]
     for choice, devices in zip(CASES, first, strict=True):

@@ -170,7 +170,7 @@ def has_the_old_or_the_new_blob_at_any_moment(make: MakePlace) -> None:
         actual = place.open().load()
         if actual not in blobs:
             seen.add(_short(actual))
-        thread.join(0.001)  # a save may wait for the disk for seconds, in which endless reading would use up a CPU
+        thread.join(0.001)  # a save may wait for the disk for seconds, during which endless reading would use up a CPU
     if failed:
         raise failed[0]
     expect("what a reader saw during a save, other than the old and the new blob", seen, set())

@@ -270,7 +270,7 @@ def says_why_a_call_failed(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def treats_a_missing_answer_as_a_failed_call(make: MakeTransport) -> None:
-    """If a plugin returns no answer to Allocate, the call raises the same error as a failed call."""
+    """If a plugin returns no answer to Allocate, the call raises an error."""
     with connected(make) as (running, plugin, id_):
         plugin.answers = None
         kinds = (PluginCallError, EmptyAllocateResponseError)

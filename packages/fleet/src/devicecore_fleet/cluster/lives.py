@@ -65,7 +65,7 @@ class Behavior:
         return "OOMKilled" if self.is_oom else "Error" if self.code else "Completed"
 
     def final_end(self, *, restarts: bool) -> float | None:
-        """Return the seconds from the start of the pod to the container's last exit, or None without a last exit."""
+        """Return the seconds from the start of the pod to the container's last exit, or None if there is none."""
         ends = self.code is not None and not restarts and not self.has_no_image
         return self.starts_after + self.lasts if ends else None
 
@@ -149,7 +149,8 @@ def _with(before: Behavior, matched: re.Match[str], part: str) -> Behavior:
     seconds = _seconds(after)
     if seconds is None or ((is_start or probe) and after is None) or (after and (is_unready or has_no_image)):
         raise BehaviorError(
-            f"expected a time such as `after 5s` only in behaviors that take one, got {foreign_text(part, 100)!r}"
+            "expected a time such as `after 5s` in exactly those behaviors that take one, got "
+            f"{foreign_text(part, 100)!r}"
         )
     if is_exit:
         if int(code) > _MAX_CODE:
@@ -249,7 +250,7 @@ def _cycle(behavior: Behavior, backoff: float) -> tuple[timedelta, int]:
         return timedelta(seconds=max(_RELIST, backoff) + behavior.lasts), 1
     if behavior.lasts >= backoff:
         return timedelta(seconds=behavior.lasts), 1
-    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # the container waits before every second run only
+    return timedelta(seconds=backoff + 2 * behavior.lasts), 2  # the container waits only before every second run
 
 
 def _without_image(at: Place, start: datetime, now: datetime) -> Life:

@@ -1,9 +1,9 @@
 """Watches the pods that a scheduler has bound to nodes, or Nodes: first a list, then a watch from the list's version.
 
 Laws: a list counts only if it is complete. While the server is down or refuses requests, nothing is reported about any
-object, so the known state remains. After `410 Gone`, an unreadable event, or the third refusal in a row, the objects
-are listed again. This list never comes from a cache that may be older than the known state. An invalid object is
-skipped.
+object, so the known state remains. After `410 Gone`, `400 Bad Request`, an unreadable event, or the third refusal in a
+row, the objects are listed again. This list never comes from a cache that may be older than the known state. An object
+with an invalid field is skipped.
 """
 
 import logging

@@ -184,7 +184,7 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def claims(self) -> "Mapping[ClaimKey, ResourceClaim]":
-        """Return no claims, because the claims of these pods are on the API server."""
+        """No claims, because the claims of these pods are on the API server."""
         return {}
 
     @property
@@ -194,7 +194,10 @@ class ClusterPods(PodFeed, PodReporter):
 
     @property
     def next_poll(self) -> float:
-        """When the next containers exit, or now if pods have changed (monotonic seconds)."""
+        """When containers change next, in monotonic seconds.
+
+        The value is 0 if pods have changed, and infinity if no change of a container is planned.
+        """
         with self._lock:
             if self._changed:
                 return 0.0

@@ -1,8 +1,9 @@
 """One pod on its node: how the pod starts and ends, although no containers are run.
 
-Laws: the containers of an admitted pod count as started at once. The containers exit when the pod is deleted. If an
-annotation says so, they exit earlier: after a given time, as in a Job, or as `lives` determines. The pod is shown as
-finished only when its devices and claims have been released, because the scheduler then gives these to another pod.
+Laws: unless an annotation or the pod's deadline says otherwise, the containers of an admitted pod count as started at
+once, and exit when the pod is deleted. With an annotation, they may start later, as `lives` determines, or exit after a
+given time, as in a Job. The pod is shown as finished only when its devices and claims have been released, because the
+scheduler then gives these to another pod.
 """
 
 import json
@@ -75,7 +76,7 @@ class Stage(Enum):
     RELEASED = 3
     """The pod no longer holds anything."""
     REMOVED = 4
-    """The server shows that the pod has been released."""
+    """The server has accepted the final deletion of the pod."""
 
 
 class Step(Enum):
@@ -547,7 +548,10 @@ def _shared_spec(text: bytes) -> SharedSpec:
 
 
 def _pod_of(found: Json) -> Pod:
-    """Return what `pod_of` returns. If possible, it is copied from a similar pod: most pods differ only in identity."""
+    """Return what `pod_of` returns.
+
+    If possible, the result is copied from a similar pod, because most pods differ only in identity.
+    """
     metadata, status = found["metadata"], found.get("status") or {}
     identity = [metadata.get(name) for name in ("uid", "name", "namespace")]
     has_claims = status.get("resourceClaimStatuses") or status.get("extendedResourceClaimStatus")

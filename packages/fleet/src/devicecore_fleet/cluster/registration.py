@@ -1,12 +1,12 @@
 """The Node object of a node, and its Lease: creates, corrects and renews them.
 
-Laws: a Node that devicecore did not create is refused and left unchanged, unless the user wants to adopt it. A Node
-whose Lease someone else holds is also refused. But if the holder is a devicecore process that may have ended, the node
-waits for the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until someone
-recreates the Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like a Node that
-existed at the start. If others change the Node's status, as the node lifecycle controller does after an outage, the
-status is corrected when the watch shows the change, but at most once between two ticks. Nothing is sent unless `tick`,
-`doubt`, `publish` or `seen` was called.
+Laws: unless the user wants to adopt it, a Node that devicecore did not create is refused and left unchanged, and so is
+a Node whose Lease someone else holds. But if the holder is a devicecore process that may have ended, the node waits for
+the Lease. As in a kubelet, a deleted Node is not recreated, because someone wanted it gone. Until someone recreates the
+Node, the node looks for it once a minute and renews no Lease. A recreated Node is judged like a Node that existed at
+the start. If others change the Node's status, as the node lifecycle controller does after an outage, the status is
+corrected when the watch shows the change, but at most once between two ticks. Nothing is sent unless `tick`, `doubt`,
+`publish`, `seen`, `read` or `delete` was called.
 """
 
 import logging

@@ -111,7 +111,9 @@ class _FleetFile(click.Path):
     envvar=CONTROL,
     help=f"Accept commands at this socket, by default at ${CONTROL}.",
 )
-@click.option("--nodes", metavar="PATTERN", default="*", help="Show only nodes such as 'dgx-00*'.")
+@click.option(
+    "--nodes", metavar="PATTERN", default="*", help="Show only nodes whose names match this pattern, such as 'dgx-00*'."
+)
 @click.option(
     "--taint/--no-taint",
     "taints",

@@ -1,7 +1,6 @@
 """The live view of a fleet: nodes as rows, devices as cells.
 
-Law: a view is a function of values and a size. A view has no more lines than the size allows, and says how many lines
-are left out.
+Law: a view is a function of values and a size. A view has no more lines than the size allows.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,6 +1,7 @@
 """The Lease of a Node, as a kubelet creates and renews it, and the holder of an existing Lease.
 
-Law: a Lease is taken over only if devicecore created it and the holder has ended or does not renew it.
+Law: a Lease counts as ours only if devicecore created it, and the holder is this process, has ended, or does not renew
+it.
 """
 
 from collections.abc import Callable
@@ -71,7 +72,7 @@ def seconds_left(found: Json, now: datetime) -> float:
 
 
 def lease(node: str, process: str, uid: str | None, now: datetime, before: Json | None = None) -> Json:
-    """Return the Lease to create, or, as a replacement for `before`, the same Lease with a new time.
+    """Return the Lease to create, or, as a replacement for `before`, that Lease with this holder and a new time.
 
     Args:
         node: the name of the node.

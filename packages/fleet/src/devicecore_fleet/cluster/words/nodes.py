@@ -1,7 +1,7 @@
 """The Node, as a kubelet creates and changes it.
 
-Law: a Node that is already as desired is patched only if its conditions were last reported at least five minutes ago.
-Anything that others have written, such as taints, labels and conditions, is kept.
+Law: a Node that is already as desired is patched only if its conditions have not been reported for as long as
+`heartbeat` says. Anything that others have written, such as taints, labels and conditions, is kept.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Strategic merge patches as a kubelet computes them: the difference between two objects.
 
-Law: the patch turns the current object into the desired object, and does not touch anything that both objects have in
-common. The patch between equal objects is empty. A field whose value is null counts as missing.
+Law: the patch turns the current object into the desired object, and contains only fields that differ. The patch between
+equal objects is empty. A field whose value is null counts as missing.
 """
 
 from collections.abc import Mapping, Sequence

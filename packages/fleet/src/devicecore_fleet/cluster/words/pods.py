@@ -43,7 +43,7 @@ class PodFacts:
 
     Attributes:
         phase: the pod's phase, which results from the states of its containers. As in a kubelet, a final phase is shown
-            as soon as there is no sandbox.
+            only once there is no sandbox.
         start_time: when the node accepted the pod.
         has_sandbox: whether containers can be started, that is, the claims are prepared and the pod has not ended.
         started: when the containers started, or None.

@@ -54,7 +54,7 @@ def topology_object(
 
 
 def _costs(topology: Topology, place: int, pinned: Zones) -> Sequence[int]:
-    """Return what accessing each NUMA node's memory costs one NUMA node: the distances that the machine reports."""
+    """Return one NUMA node's costs of accessing each node's memory: the distances if known, or else defaults."""
     here = topology.numa_nodes[place]
     known = pinned[here].distances if here in pinned else ()
     if len(known) == len(topology.numa_nodes):
