@@ -83,7 +83,7 @@ class Refused:
 
 @frozen
 class NotReady:
-    """The pod cannot be judged yet: the plugin for `resource` has sent no list since the restart. Try again later."""
+    """The pod cannot be judged yet: the plugin for `resource` has not sent its list of devices. Try again later."""
 
     error: DeviceCoreError
     resource: ResourceName

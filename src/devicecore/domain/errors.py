@@ -306,7 +306,7 @@ class UnhandledPluginTypeError(PluginError):
 
 @frozen(repr=False)
 class InvalidEndpointError(PluginError):
-    """A plugin registers an endpoint that is not a socket in the plugin directory."""
+    """The endpoint that a plugin or driver has registered cannot be used. `problem` says why."""
 
     endpoint: str
     problem: str
@@ -532,7 +532,7 @@ class LockedError(DeviceCoreError):
 
 
 class SetUpError(DeviceCoreError):
-    """An adapter cannot start with its arguments. Nothing was changed."""
+    """An adapter cannot be used with its arguments, for example because a directory or a port is not available."""
 
 
 @frozen(repr=False)

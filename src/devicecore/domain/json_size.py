@@ -3,9 +3,9 @@
 Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
 itself. Writers use the same function, so any file they write can be read again.
 
-Values are counted by the commas and brackets in the text, so commas and brackets inside strings also count. An object
-counts twice, because it takes twice the memory of a list, and a null three times, because Go turns it into a whole
-struct.
+Values are counted by the commas and opening brackets in the text, so commas and brackets inside strings also count. The
+bracket of an object counts twice, because an object takes twice the memory of a list. A null counts as two more values,
+because Go turns it into a whole struct.
 """
 
 from attrs import frozen

@@ -151,7 +151,7 @@ def constant_parts(tokens: list[str]) -> list[str]:
 def is_unknown_type(tokens: list[str]) -> bool:
     """Return whether the whole expression is `dyn(...)`.
 
-    Kubernetes refuses such an expression, but accepts an attribute's value.
+    Kubernetes refuses such an expression, although it accepts an attribute, whose type is also unknown.
     """
     return tokens[:2] == ["dyn", "("] and _closing(tokens, 1) == len(tokens) - 1
 

@@ -79,7 +79,7 @@ class UnansweredRegistrationsError(PluginError):
 
 
 class RegistrationRate:
-    """How often each resource may register: `burst` times at once, and then `per_second`.
+    """How often each resource may register: `burst` times at once, and then `per_second` times a second.
 
     Calls for one resource do not count against the limit of another resource.
     """

@@ -124,12 +124,12 @@ def run_plugin(
 ) -> signal.Signals:
     """Serve `plugin` until SIGTERM or SIGINT arrives, and return the signal.
 
-    The arguments and errors are the same as for `serve_plugin`.
+    The arguments mean the same as those of `serve_plugin`, and the errors are the same.
 
     Only the main thread can call this function.
     """
     received: list[int] = []
-    wake_up = WakeUp()  # an Event has a lock, which a handler cannot take from the main thread
+    wake_up = WakeUp()  # not an Event, whose lock the main thread may hold when the handler runs
 
     def end(number: int, _: object) -> None:
         received.append(number)

@@ -176,8 +176,8 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
         self._lifecycle = Lifecycle(f"the server of {name}")
         self._user = LoopUser(self._open, self._close)
         self._problem = self._NOT_ASKED
-        # The event loop also takes this lock. An interrupt cannot leave it locked if `with` is used on the lock itself.
-        # It could if `with` were used on the condition, because conditions are implemented in Python.
+        # The event loop also takes this lock. Prefer `with self._lock` to `with self._attempted`: conditions are
+        # implemented in Python, so an interrupt could leave the lock held.
         self._lock = threading.RLock()
         self._attempted = threading.Condition(self._lock)
         # Only the event loop's thread uses the following attributes.

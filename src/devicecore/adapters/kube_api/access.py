@@ -137,7 +137,7 @@ class Access:
     program_timeout: float = field(default=30.0, kw_only=True, validator=is_seconds)
 
     def connection(self) -> ApiConnection:
-        """Read the files.
+        """Read the kubeconfig, or the files of the service account.
 
         Raises:
             ApiAccessError: the files are missing or cannot be used.
@@ -146,7 +146,7 @@ class Access:
 
 
 def connection_of(access: Access) -> ApiConnection:
-    """Read the files immediately, so that the caller gets the errors.
+    """Return the connection that `access` describes. The files are read at once, so that the caller gets the errors.
 
     Raises:
         TypeError: `access` is not an Access but, for example, the path of a kubeconfig.
@@ -381,7 +381,7 @@ class ApiServer:
             raise failed from error
 
     def _error(self, error: Exception, request: ApiRequest) -> RequestError:
-        """Return what a request's error means."""
+        """Return a RequestError that says why a request failed."""
         for cause in causes(error):
             match cause:
                 case _RefusedError(answer=answer):

@@ -72,7 +72,7 @@ def run(program: Program, timeout: float, is_stopped: Callable[[], bool]) -> Cre
 def _output(
     process: subprocess.Popen[bytes], name: str, deadline: float, is_stopped: Callable[[], bool]
 ) -> tuple[bytes, bytes]:
-    """Return the output.
+    """Return what the program prints to its standard output and its standard error.
 
     Reading ends when the process has closed both streams, or has exited and its children print nothing.
     """

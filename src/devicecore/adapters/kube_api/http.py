@@ -140,7 +140,7 @@ class _Connection:
         self._timeout = -math.inf
 
     def _set_timeout(self) -> None:
-        """Let the next call wait for as long as the budget allows, give or take `_PRECISION`."""
+        """Limit the next call to the time that the budget allows, give or take `_PRECISION`."""
         left = self._budget.seconds_left()
         if abs(left - self._timeout) > _PRECISION:
             self._socket.settimeout(left)

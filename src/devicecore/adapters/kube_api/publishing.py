@@ -1,4 +1,4 @@
-"""Two threads that keep an API server in a desired state: one publishes, and the other watches for foreign changes.
+"""Two threads that keep an API server in a desired state: one publishes, and the other watches for changes by others.
 
 Law: after any failure, publishing is retried with the latest desired state, and `problem` says why it failed.
 """
@@ -76,8 +76,8 @@ class ApiPublisher(HasLifecycle, Generic[Error, Wish, Seen]):
         self._error_of = error_of
         self._backoff = backoff
         self._resync = resync
-        # Held while the fields below change, never during a request. An interrupt cannot leave this lock held. It
-        # could if `with` were used on the condition itself, because conditions are implemented in Python.
+        # Held while the fields below change, never during a request. `with` is used on this lock, not on the condition:
+        # conditions are implemented in Python, so an interrupt could leave the lock held.
         self._lock = threading.RLock()
         self._condition = threading.Condition(self._lock)
         self._wanted = nothing

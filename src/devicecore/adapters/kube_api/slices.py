@@ -97,7 +97,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._generation = 1  # the lowest generation that may be written
         self._returned: dict[str, str] = {}
         self._attempted: DevicePool | None = None
-        self._repairs: list[float] = []  # when slices changed by others were last repaired, in monotonic seconds
+        self._repairs: list[float] = []  # recent times at which changes by others were repaired, in monotonic seconds
 
     def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
         """Make a thread publish these devices, and remove all others. The call does not wait for the network.

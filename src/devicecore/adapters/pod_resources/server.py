@@ -145,7 +145,7 @@ class PodResourcesServer(HasLifecycle):
         except BaseException as error:
             with suppress(ValueError):  # raised if the server is running
                 server.start()  # gRPC does not close the socket of a server that was never started
-            # If the start got no thread, or was interrupted before it got one, gRPC would never end a longer wait.
+            # The wait is limited: if the start got no thread, or was interrupted before it got one, gRPC never ends it.
             with suppress(RuntimeError):
                 server.stop(0).wait(_STOP_GRACE)
             if not isinstance(error, OSError | RuntimeError):  # a RuntimeError comes from grpc, and gives no reason

@@ -188,7 +188,7 @@ class _Resources:
     dump: HashedText = field(factory=partial(HashedText, ()))
 
     def updated(self, inventory: Inventory) -> "_Resources":
-        """Return the registered devices. Reports that `inventory` shares with the last one are not rendered again."""
+        """Return the registered devices. Reports that are also in the last inventory are not rendered again."""
         if inventory is self.inventory:
             return self
         devices = {

@@ -24,7 +24,7 @@ _CALLS = frozenset({PREPARE, UNPREPARE})
 
 
 class ClaimPhase(Enum):
-    """What a manager has learned about a claim since its start.
+    """What a manager has learned about a claim since the manager was started.
 
     The phase is not saved: after a restart, every claim is `ENTERED`.
     """

@@ -118,7 +118,7 @@ def remove(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], re
 
 
 def after_answer(cache: ClaimCache, released: Released, driver: DriverName, keys: Collection[ClaimKey]) -> Released:
-    """Return the releases of an attempt, including that `driver` has released these claims."""
+    """Return the releases of an attempt, with `driver` among the drivers that have released these claims."""
     changed = {
         claim.key: Releases(claim.calls, frozenset(claim.drivers) - _left(claim, released) | {driver})
         for claim in cache.present(keys)

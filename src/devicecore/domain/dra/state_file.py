@@ -217,7 +217,7 @@ class StateReport:
 
 
 def judge(blob: bytes | None) -> StateReport:
-    """Examine a file without using it. `None` means that the file does not exist. This never raises an error."""
+    """Examine a file without using it. `None` means that the file does not exist. The function raises no errors."""
     if blob is None:
         return StateReport(FileVerdict.ABSENT, problem="there is no claims file")
     try:

@@ -38,7 +38,7 @@ from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
 
 REPORTS_PER_SECOND, REPORTS_AT_ONCE = 10.0, 50
-"""The number of health reports to read from one instance, per second and in one burst.
+"""The maximum numbers of health reports read from one instance: per second, and in one burst.
 
 Further reports wait, because changes are written to a file.
 """

@@ -39,7 +39,7 @@ PLUGINS_REGISTRY = "/var/lib/kubelet/plugins_registry"
 HEALTH_SERVICES = tuple(calls.HEALTH_METHODS)
 """The health services that a driver lists.
 
-Kubelets since 1.37 look for v1; older ones call v1alpha1 without checking the list.
+Kubelets since 1.37 prefer v1; older ones call v1alpha1 without checking the list.
 """
 
 logger: logging.Logger = logging.getLogger(__name__)
