@@ -1,6 +1,6 @@
 """Output to a reader that may stall: a terminal after Ctrl-S, or a pipe that no process reads.
 
-Law: `write` never waits. A reader that is too slow loses output, and a line in the output says how much.
+Law: `write` never waits. If strings were dropped because the reader was too slow, a line in the output says how many.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections import deque
 from attrs import frozen
 
 MAX_WAITING = 1024 * 1024
-"""The maximum number of bytes that wait for a slow reader. Further bytes are dropped."""
+"""How many bytes may wait for a slow reader before further strings are dropped. A single string may be longer."""
 
 
 @frozen
@@ -24,7 +24,8 @@ class Stream:
     """Writes strings to a file descriptor from its own thread. The stream does not close the descriptor.
 
     With `latest_only`, a string that has not been written yet is replaced by the next one, which suits live views.
-    Otherwise, strings are queued, and further strings are dropped while `MAX_WAITING` bytes are waiting.
+    Otherwise, strings are queued. A string that would make more than `MAX_WAITING` bytes wait is dropped, unless no
+    other string is waiting.
     """
 
     def __init__(self, descriptor: int, *, latest_only: bool = False) -> None:

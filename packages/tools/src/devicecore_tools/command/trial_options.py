@@ -53,7 +53,7 @@ _options = option_group(
 
 
 def topology_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the options above to a command, which gets their values as one argument: `topology`, a `TopologySettings`."""
+    """Add the topology options to a command, which gets their values as one `TopologySettings` named `topology`."""
 
     @wraps(command)
     def bundled(
@@ -157,7 +157,7 @@ def _refuse_without_pod(place: str, objects: Sequence[tuple[str, Value]]) -> NoR
     expected = "expected a pod, or a workload such as a Deployment"
     if not objects:
         raise ValueError(f"{place}: {expected}, got nothing")
-    # The message names the first claim, wherever it is in the file, because a different command tries claims.
+    # The message names the first claim, wherever it is in the file, because it also says how to try a claim.
     kind, first = next((one for one in objects if one[0] in CLAIM_KINDS), objects[0])
     hint = f"; to try a claim, run: devicecore why {place} --slices FILE" if kind in CLAIM_KINDS else ""
     first["kind"].refuse(f"{expected}, got {described(kind)}{hint}{template_hint(kind)}")
@@ -175,7 +175,7 @@ class RefusedPodError(ValueError):
 
 
 def check_numa_nodes(node: "TrialNode", given: Sequence[int]) -> None:
-    """Raise click.UsageError if no device is attached to any of the nodes in --numa-nodes.
+    """Raise click.UsageError if devices are attached to NUMA nodes, but none of them to a node in --numa-nodes.
 
     The user may have given the number of nodes instead of a list of nodes.
     """

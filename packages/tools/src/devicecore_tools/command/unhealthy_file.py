@@ -22,7 +22,7 @@ class UnhealthyFile:
 
     Args:
         path: the file.
-        apply: makes exactly these devices unhealthy, and returns a sentence that says what was done.
+        apply: makes exactly the named devices unhealthy, and returns a sentence that says what was done.
     """
 
     def __init__(self, path: str, apply: Callable[[frozenset[str]], str]) -> None:

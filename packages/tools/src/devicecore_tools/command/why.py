@@ -348,7 +348,10 @@ class _Sources:
 
 
 def _nodes(options: Mapping[str, object], budget: Budget) -> dict[str, dict[str, tuple[int, int]]] | None:
-    """Return the capacity and allocatable of all Nodes if the options name an API server but no Node, or else None."""
+    """Return the capacity and allocatable of all Nodes, or None if the options name one Node or no API server.
+
+    If the Nodes cannot be read, print why and return None.
+    """
     if not (options["kubeconfig"] or options["in_cluster"]) or options["node_name"]:
         return None
     from devicecore_tools.doctor.reading.api_server import read_objects

@@ -83,7 +83,7 @@ def _text(text: str) -> str:
 
 
 def _outcome(report: Report) -> str:
-    """Return the CSS class for the whole report: `skipped` if only "should" checks failed."""
+    """Return the CSS class for the whole report: `skipped` if the report passed although a "should" check failed."""
     if report.cannot_run or not report.passed or not counts_of(report)["passed"]:
         return "failed"
     return "skipped" if any(result.severity is Severity.SHOULD for result in report.failures) else "passed"
@@ -116,7 +116,7 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the last output before each exit and, if the run failed, at its end, each with a title."""
+    """Yield the output before each exit, and the last output of a failed run. Each comes with a title."""
     for sentence, printed in crashes(report):
         yield f"The {report.kind} exited on its own: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:

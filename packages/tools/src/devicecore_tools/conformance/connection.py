@@ -135,7 +135,8 @@ class SocketConnection:
         """Call a method and return its response.
 
         Raises:
-            CallFailedError: the response is an error, is too late, or is larger than a kubelet accepts.
+            CallFailedError: the response is an error, late, unreadable, or larger than a kubelet accepts, or the
+                connection was closed.
         """
         try:
             stub: grpc.UnaryUnaryMultiCallable[Request, bytes]

@@ -458,7 +458,10 @@ def refuses_an_unknown_device(plugin: PluginUnderTest) -> str:
 def _refusal(
     plugin: PluginUnderTest, device: str, share_of: deviceplugin.ContainerAllocateResponse | None = None
 ) -> str:
-    """Return how the plugin refuses a device. Raises Failure if the plugin accepts the device."""
+    """Return how the plugin refuses a device, or why its answer is acceptable: the device is a share of a listed one.
+
+    Raises Failure if the plugin gives any other answer, or none.
+    """
     try:
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
@@ -470,7 +473,10 @@ def _refusal(
     # Shares of one device have numbered ids, too, and no share can be removed while the device exists.
     ids = (device, *plugin.lists.healthy)
     if share_of is not None and _key(_nameless(share_of, ids)) == _key(_nameless(answers[0], ids)):
-        return f"{device!r}: the answer is the same as for every listed device, so all of them are shares of one device"
+        return (
+            f"{device!r}: except for the ids, the answer is the same as for a listed device, so both are shares of one "
+            "device"
+        )
     if share_of is not None and hardware(share_of) == hardware(answers[0]) != (frozenset(), frozenset()):
         return f"{device!r}: the answer is the same as for a listed device, so it is a share of that device"
     given = ", ".join(filter(None, map(_given, answers)))
@@ -639,14 +645,14 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
 @check(
     MUST,
     expected=(
-        "every device node that only one device has, every CDI device if single devices have any, and an answer that "
-        "differs from that for each single device; if devices have the same nodes on the host, every path in the "
-        "container that only one device has"
+        "every device node that only one device has, every CDI device of a single device if the answer has any of "
+        "those, and an answer that differs from that for each single device; if devices have the same nodes on the "
+        "host, every path in the container that only one device has"
     ),
     clause=f"{ALLOCATE} A container that requests several devices needs all of these devices.",
 )
 def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
-    """The device nodes in the answer for all devices are compared with those for single devices."""
+    """The nodes and CDI devices in the answers for several devices are compared with those for single devices."""
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}
     does_not_apply_if(len({_key(one) for one in each.values()}) == 1, "all single devices have the same answer")
@@ -657,7 +663,7 @@ def gives_the_nodes_of_each_device(plugin: PluginUnderTest) -> str:
     require(not same, f"the answer for {counted(len(each), 'device')} is the same as for {some(same)} alone")
     owners = Counter(node for one in each.values() for node in _nodes(one))
     missing = sorted(node for node, number in owners.items() if number == 1 and node not in _nodes(together[0]))
-    # The nodes of some plugins differ only in the container, for example those of simulated devices.
+    # The nodes of some plugins, such as plugins of simulated devices, differ only in their container paths.
     alike = [one for one in each.values() if all(owners[node] > 1 for node in _nodes(one))]
     places = Counter(path for one in each.values() for path in {node.container_path for node in one.devices})
     there = {node.container_path for node in together[0].devices}
@@ -760,7 +766,7 @@ def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
 
 
 def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozenset[str]]:
-    """Yield the nodes of the first few devices of another resource, device by device.
+    """Yield the nodes of the first few healthy devices of another resource, device by device.
 
     Raises Skip if there is no list.
     """
@@ -908,7 +914,7 @@ def strange(
     own: deviceplugin.ContainerAllocateResponse,
     others: Sequence[deviceplugin.ContainerAllocateResponse],
 ) -> list[str]:
-    """Return what a response contains from other devices, and what it contains twice."""
+    """Return what a response contains from other devices, and the parts of which it has more than `own`."""
     found = [
         f"the {part} {name}"
         for part, of in PARTS.items()
@@ -933,7 +939,7 @@ def strange(
 
 
 def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
-    """Compare these parts of each response for several devices with the responses for single devices.
+    """Compare the named parts of each response for several devices with the responses for single devices.
 
     Raises Failure if a name that only one device has is missing, or if the devices have different values but the value
     for several devices equals that of one of them. Raises Skip if the responses cannot be compared.
@@ -944,7 +950,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     again: dict[str, deviceplugin.ContainerAllocateResponse] = {}
 
     def lasts(part: str, name: str, owner: str) -> bool:
-        """Return whether a second answer for the device also has the name.
+        """Return whether a second answer for `owner` also has `name`.
 
         A different check covers names that change.
         """
@@ -980,7 +986,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     clause=f"{ALLOCATE} A container that requests several devices needs all of their mounts.",
 )
 def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
-    """The mounts in the answer for all devices are compared with those for single devices."""
+    """The mounts in the answers for several devices are compared with those for single devices."""
     return _of_each_device(plugin, "mount")
 
 
@@ -993,7 +999,7 @@ def gives_the_mounts_of_each_device(plugin: PluginUnderTest) -> str:
     clause=f"{ALLOCATE} A container has one value for each variable, so several devices need a combined value.",
 )
 def gives_the_variables_of_each_device(plugin: PluginUnderTest) -> str:
-    """The variables and annotations in the answer for all devices are compared with those for single devices."""
+    """The variables and annotations in the answers for several devices are compared with those for single devices."""
     return _of_each_device(plugin, "variable", "annotation")
 
 
@@ -1064,7 +1070,7 @@ def answers_calls_at_once(plugin: PluginUnderTest) -> str:
 
 
 def _optional_calls(plugin: PluginUnderTest, ids: Sequence[str]) -> Mapping[str, Callable[[], object]]:
-    """Return a call to each other announced method, by method, except those that fail or take too long."""
+    """Return calls to the announced methods other than Allocate, by method name, except calls that fail or are slow."""
     options = plugin.registration.connected().options
     calls: dict[str, Callable[[], object]] = {
         "GetDevicePluginOptions": lambda: plugin.lists.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty())
@@ -1089,11 +1095,11 @@ def _succeeds(call: Callable[[], object]) -> bool:
 
 @check(
     MUST,
-    expected="an answer to each later call, with the same device nodes as before",
+    expected="an answer to each later call, with at least the same device nodes as before",
     clause=f"{ALLOCATE} A kubelet that is stopped cancels its calls, and makes them again after its restart.",
 )
 def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
-    """Calls of all announced methods are canceled after a few milliseconds, and Allocate is called again."""
+    """Calls to all announced methods are canceled after a few milliseconds, and Allocate is called again."""
     connection, ids = plugin.registration.connected(), plugin.lists.healthy[:_AT_ONCE]
     alone = {device: plugin.lists.alone(device) for device in ids}
     for device in ids:
@@ -1119,12 +1125,12 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
                 connection.call(rpc.PRE_START_CONTAINER, started, limit)
         number += 1
     for device in ids:
-        with in_context(f"for {device}, after {counted(number, 'canceled call')}"):
+        with in_context(f"for {device}, after {counted(number, 'round')} of canceled calls"):
             answers = plugin.lists.allocate([device])
             require(answers, "the answer has no container response")
             lost = sorted(_nodes(alone[device]) - _nodes(answers[0]))
             require(not lost or "device nodes" in plugin.lists.unsteady, f"the answer lacks {some(lost)}")
-    return f"{counted(len(ids), 'answer')} after {counted(number, 'canceled call')}"
+    return f"{counted(len(ids), 'answer')} after {counted(number, 'round')} of canceled calls"
 
 
 @check(
@@ -1303,7 +1309,7 @@ def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
     f"a preferred allocation. {ADVICE}",
 )
 def prefers_only_what_is_available(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called with all devices except the first as available."""
+    """GetPreferredAllocation, if announced, is called without the first device, unless there is only one."""
     ids = plugin.lists.healthy
     available = ids[1:] or ids
     unavailable = sorted(set(_preferred(plugin, available, [], len(available))) - set(available))
@@ -1482,7 +1488,10 @@ def returns_to_a_kubelet_that_was_away(plugin: PluginUnderTest) -> str:
 
 
 def _absence(plugin: PluginUnderTest) -> Absence:
-    """Stop the kubelet for a few seconds, then start it with an empty directory. Further calls do nothing."""
+    """Stop the kubelet for a few seconds, delete all sockets and start it. Return what the plugin did.
+
+    Further calls return the same result.
+    """
     if plugin.seen.absence is None:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
@@ -1619,7 +1628,7 @@ def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str
     """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
 
     Yield a function that returns which of these two files and the kubelet's own socket are gone, or None if the two
-    files could not be created.
+    files were not created.
     """
     path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
     is_own = not checkpoint.exists()
@@ -1794,8 +1803,9 @@ def _wait_for_devices(plugin: PluginUnderTest, connection: PluginConnection) -> 
 def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Mapping[str, str]:  # noqa: C901 - each end has its own sentence
     """Run the command that changes a device's health, and return the changes that the plugin lists.
 
-    Raises Failure if the plugin did not list a change in time, or its stream ended, or it exited. Raises Skip if the
-    command failed, or if a listed change could not be undone, which is not the plugin's fault.
+    Raises Failure if the plugin exited or ended its stream, or if it did not list the change in time, together with all
+    other devices. Raises Skip if the plugin lists no device, if the command failed, or if a listed change could not be
+    undone, which is not the plugin's fault.
     """
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
@@ -1864,7 +1874,10 @@ def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: 
 def _calls_while_sick(
     plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]
 ) -> Mapping[str, Failure | Skip | int]:
-    """Make each call for the devices that are still healthy. Return how many calls succeeded, or what went wrong."""
+    """Call each method for the devices that are still healthy.
+
+    Return, by method name, how many calls succeeded, or what went wrong.
+    """
     seen: dict[str, Failure | Skip | int] = {}
     for name, calls in (
         ("Allocate", _allocated_while_sick),
@@ -1945,7 +1958,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 @check(MUST, expected=CHANGED, clause=CHANGES)
 def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
-    """If the check after a kubelet restart failed, the --provoke-health command is run without a restart."""
+    """Unless a change was listed after a kubelet restart, the --provoke-health command is run without a restart."""
     _require_provocation(plugin)
     if plugin.seen.health_changes:
         return f"seen after a kubelet restart: {_changed(plugin.seen.health_changes)}"
@@ -1992,7 +2005,7 @@ def pre_starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
 
 
 def _seen_while_sick(plugin: PluginUnderTest, method: str) -> int:
-    """Return how many of these calls were answered while a device was sick.
+    """Return how many calls to `method` were answered while a device was sick.
 
     Raises Failure if a call failed, and Skip if there was no call.
     """
@@ -2174,7 +2187,7 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
     for number, connection in listed.items():
         now = {device.ID for device in connection.last_list.devices}
         gone, new = sorted(before - now), sorted(now - before)
-        # If only `new` or only `gone` is not empty, a device was added or removed, or the list was not complete yet.
+        # If only one of `gone` and `new` is nonempty, devices were added or removed, or the list was not complete yet.
         require(not (gone and new), f"in the list of registration {number}, {some(new)} replaced {some(gone)}")
     left, limit = sorted(plugin.registration.missing), counted(plugin.settings.timeout, "second")
     require(not left, f"the plugin did not list {some(left)} again within {limit} after it came back", late=True)
@@ -2239,7 +2252,7 @@ def keeps_its_devices(plugin: PluginUnderTest) -> str:
     ),
 )
 def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
-    """The health of each device is read in the lists from all registrations so far."""
+    """The health of each device is read in the last lists from each registration so far."""
     plugin.lists.require_list()
     lists = [one for each in plugin.kubelet.registrations if each.connection for one in each.connection.lists_after(0)]
     found = {(device.ID, device.health) for one in lists for device in one.devices}
@@ -2260,7 +2273,7 @@ def spells_healthy_as_kubelets_do(plugin: PluginUnderTest) -> str:
     ),
 )
 def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
-    """Each device's NUMA nodes in the lists from all registrations are compared with those that were listed first."""
+    """Each device's NUMA nodes in the last lists from each registration are compared with those listed first."""
     plugin.lists.require_list()
     first: dict[str, frozenset[int]] = {}
     moved: dict[str, None] = {}
@@ -2284,7 +2297,7 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
     "While the plugin is gone, a kubelet cannot give its devices to pods.",
 )
 def stays_up(plugin: PluginUnderTest) -> str:
-    """The plugin's exits so far are counted, except those that another check has reported."""
+    """The plugin's exits are counted, except those soon after a kubelet restart or reported by another check."""
     plugin.process.require_process()
     plugin.registration.connected()
     exits, process = plugin.process.exits, plugin.process
@@ -2379,7 +2392,8 @@ def _changed(changes: Mapping[str, str]) -> str:
 def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: Sequence[str], size: int) -> list[str]:
     """Return the ids that GetPreferredAllocation prefers for one container.
 
-    Raises Failure if the plugin does not respond.
+    Raises Failure if the plugin does not respond with exactly one set of ids. Raises DoesNotApply if the plugin does
+    not announce the method.
     """
     announced = plugin.registration.connected().options.get_preferred_allocation_available
     does_not_apply_if(not announced, "the plugin does not announce this method")
@@ -2394,7 +2408,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 
 
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-    """Call Allocate and return the responses, or none if the plugin refuses the call, as it may for several devices."""
+    """Return the responses to Allocate, or none if the plugin refuses the call, as it may for several devices."""
     try:
         return _allocated(devices, plugin.lists.together)
     except DoesNotApply:

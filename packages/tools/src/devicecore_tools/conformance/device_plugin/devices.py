@@ -1,6 +1,6 @@
 """The devices that a plugin lists, and the calls made for them.
 
-Law: Allocate is called once for each single device, and the responses are kept in bounded memory.
+Law: the first response for each single device is reused, and the responses are kept in bounded memory.
 """
 
 import time
@@ -35,7 +35,7 @@ _STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
 _SLOW_CALL = 2.0  # seconds; if a call takes longer, a few devices must suffice
 _FEW = 2  # devices
 _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
-_MAX_COMBINATIONS = 8  # of each kind
+_MAX_COMBINATIONS = 8  # of each kind, roughly: up to 15, because the step is a whole number
 _MAX_CHANGES = 20  # recorded answers
 _MAX_SOURCES = 200  # mounted paths
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
@@ -62,7 +62,7 @@ class ListedDevices:
         sources: for each mounted path that existed when it was given to a container, the ids for which it was given.
         gone: mounted paths that no longer exist, and the check during which they vanished.
         preferred: the requests for preferences that were answered with a fitting set.
-        misfits: a sentence for each later answer to one of these requests that does not fit.
+        misfits: a sentence for each answer that does not fit although an earlier answer to the same request did.
         compared: how many answers to Allocate were compared with an earlier one.
     """
 
@@ -123,7 +123,10 @@ class ListedDevices:
 
     @property
     def healthy(self) -> list[str]:
-        """The ids of healthy devices, at most 64, spread over the list. Raises NotYet if there are none."""
+        """The ids of healthy devices, spread over the list: at most 64, or two if the plugin is slow.
+
+        Raises NotYet if there are none.
+        """
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
@@ -154,7 +157,7 @@ class ListedDevices:
         return ids[0], ids[-1]
 
     def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
-        """Call Allocate for containers with these devices and return the answers.
+        """Call Allocate once for `containers`, each given as a list of device ids, and return the answers.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
@@ -251,7 +254,7 @@ class ListedDevices:
         return self._unsteady
 
     def together(self, ids: Sequence[str]) -> list[Answer]:
-        """Return the answers for one container with these devices. Allocate is called only once for each list of ids.
+        """Return the answers for one container with these devices. Allocate is not called if the answers are known.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
@@ -277,7 +280,7 @@ class ListedDevices:
         return found
 
     def alone(self, device: str) -> deviceplugin.ContainerAllocateResponse:
-        """Return the answer for a container with only this device. Allocate is called only once for each device.
+        """Return the first answer for a container with only this device. Allocate is not called if the answer is known.
 
         Raises:
             Skip: the plugin did not allocate the device (another check reports that), or the responses are too large to

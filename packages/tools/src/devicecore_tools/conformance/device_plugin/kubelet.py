@@ -1,6 +1,6 @@
 """The kubelet's side of the device plugin API, without a device manager, so that checks see exactly what plugins send.
 
-Law: the kubelet's side makes the same calls as a kubelet, in the same order, and records everything.
+Law: the kubelet's side makes the same calls as a kubelet, in the same order, and records what plugins send.
 """
 
 import os
@@ -48,10 +48,10 @@ class Registration:
     Attributes:
         request: the request, or for a plugin watcher the equivalent data.
         at: when the request arrived, as a `time.monotonic()` timestamp.
-        stage: the stage at which a kubelet found a problem, or an empty string.
+        stage: the stage at which a kubelet finds a problem, or an empty string.
         problem: why a kubelet refuses the plugin, or an empty string.
         is_late: whether the plugin is refused because it took too long.
-        reached_after: seconds until the plugin's socket accepted a connection.
+        reached_after: seconds until a gRPC server answered at the plugin's socket.
         connection: the connection to the plugin, or None if there was none.
         answered: whether the registration succeeded and the plugin received the answer.
         given_up: whether the plugin canceled its call before the answer.
@@ -165,7 +165,7 @@ class BareKubelet:
             their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the `time.monotonic()` timestamp of each one's last
             registration.
-        endpoints: the endpoint that each resource registered last.
+        endpoints: for each of the other resources, the endpoint that it registered last.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
         expects_changes: whether the user's command may change device health from now on.
@@ -342,7 +342,10 @@ class BareKubelet:
         return deviceplugin.Empty()
 
     def _note(self, registration: Registration) -> bool:
-        """Record the registration, and return whether it is for the resource under test."""
+        """Record the registration.
+
+        Return whether it must be judged: it is for the resource under test, and not too many were recorded before.
+        """
         resource = registration.request.resource_name
         with self._lock:
             if not self.refusal:
@@ -360,7 +363,7 @@ class BareKubelet:
             self.registrations.append(registration)
             old = self.registrations[-_MAX_CONNECTIONS - 1] if len(self.registrations) > _MAX_CONNECTIONS else None
         if old is not None and old.connection is not None:
-            # otherwise, closing the connection would look as if the plugin had ended the stream
+            # The connection is removed first. Otherwise, closing it would look as if the plugin had ended the stream.
             connection, old.connection = old.connection, None
             connection.close()
         return True

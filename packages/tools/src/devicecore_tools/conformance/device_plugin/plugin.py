@@ -24,7 +24,8 @@ class Absence:
     """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        uses: the processor time that the plugin had used before and after this time, or None if unknown.
+        uses: the processor time that the plugin had used when the kubelet went down and when it came back, or None if
+            unknown.
         returned_after: seconds until the plugin registered again, or until the check gave up.
         problem: why the plugin did not register again, or None if it did.
     """
@@ -39,8 +40,8 @@ class PluginObservations:
     """What checks have observed, for use by later checks.
 
     Attributes:
-        absence: what the plugin did while the kubelet was down, or None if the kubelet was never down.
-        returned: the connection after the last restart of the kubelet that deleted all sockets.
+        absence: what the plugin did while the kubelet was down for a few seconds, or None if that was not observed.
+        returned: the connection after the kubelet restart in returns-after-the-directory-is-emptied, or None.
         provocation: why the command that changes a device's health failed every time; an empty string if the command
             succeeded at least once, and None if it was not run.
         health_changes: the change of health that was observed, or None.
@@ -51,8 +52,8 @@ class PluginObservations:
         growth: what grew with the calls; an empty string if nothing did, and None if unknown.
         used_by: the process whose usage is recorded in `usages`.
         usages: what the process used right after many calls, and what it used when last measured.
-        while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong, or
-            None if no device was unhealthy.
+        while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong. The
+            value is None if no change of health was listed.
         situations: what was observed after each event, by event name.
     """
 
@@ -88,9 +89,9 @@ class PluginUnderTest:
         self.seen: PluginObservations = PluginObservations()
 
     def note_usage(self, *, is_first: bool = False) -> None:
-        """Record what the plugin's process uses now. If `is_first`, later uses are compared with this one.
+        """Record what the plugin's process uses now. If `is_first`, later measurements are compared with this one.
 
-        If the process is no longer the one that was measured first, nothing is recorded.
+        A later measurement of a different process is not recorded.
         """
         process = self.process.running
         if process is None or process.status is not None:

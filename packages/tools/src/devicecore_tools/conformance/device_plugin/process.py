@@ -83,7 +83,7 @@ class ProcessUnderTest(SubjectProcess):
             self.running.stop(grace=0.0)
 
     def _note_exit(self) -> None:
-        """If the process exited on its own, record how, and whether the kubelet was the reason."""
+        """If the process exited on its own, record how, and whether the kubelet may have been the reason."""
         number = len(self.exits)
         super()._note_exit()
         if time.monotonic() > self.kubelet.cut_at + _AFTER_A_CUT:

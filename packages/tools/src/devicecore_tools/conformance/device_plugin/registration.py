@@ -104,7 +104,9 @@ class PluginRegistration:
         self.process.start()
 
     def wait_registered(self, number: int, timeout: float, *, with_healthy: bool = False) -> PluginConnection | None:
-        """Wait for a successful registration with a list of devices after the first `number` registrations.
+        """Skip the first `number` registrations, and wait for one that succeeds and is followed by a list.
+
+        Return the connection, or None after `timeout` seconds.
 
         Some plugins register twice in a row and close their first socket, so only an open connection counts. A plugin
         that has never sent a list does not need to send one. If `with_healthy` is true, the list must contain a healthy
@@ -142,7 +144,7 @@ class PluginRegistration:
         return self.restarted()
 
     def restarted(self) -> PluginConnection:
-        """Restart the kubelet with an empty directory, and the plugin's process. Return the new connection.
+        """Restart the kubelet, which deletes all sockets, and the plugin's process. Return the new connection.
 
         Raises Skip if the plugin did not register again, now or after the last such restart.
         """
@@ -175,7 +177,7 @@ class PluginRegistration:
             ) from None
 
     def streaming(self) -> PluginConnection:
-        """Return the connection after its first list. Only then can a plugin notice the end of a stream.
+        """Wait for the connection's first list, and return the connection. Only then can plugins notice a stream's end.
 
         Raises Skip if the plugin did not register.
         """
@@ -245,9 +247,9 @@ class PluginRegistration:
         return f"the plugin was back after {took:.1f} seconds{restarted}"
 
     def _note_missing(self, number: int) -> None:
-        """Record the devices that were listed before the last return and are not listed again in time.
+        """Record the devices that are missing, or no longer healthy, after the last return.
 
-        If some are missing, later calls do not wait again.
+        Once some are recorded, later calls do not wait for them again.
         """
         former = next((one.connection for one in self.kubelet.registrations[:number][::-1] if _has_list(one)), None)
         before = _ids_of(former)
@@ -263,7 +265,7 @@ class PluginRegistration:
         healthy = _healthy_ids_of(former)
 
         def sick() -> frozenset[str]:
-            """Return the devices that are listed, but no longer healthy, although no command has changed them."""
+            """Return the devices that are listed again, but no longer healthy."""
             now = self.kubelet.connection
             return (healthy & _ids_of(now)) - _healthy_ids_of(now)
 

@@ -1,7 +1,7 @@
 """Runs the checks against a device plugin.
 
-Law: after a run, no process of the plugin is running, and its directory contains neither a lock nor a kubelet.sock from
-    the run. This holds even if the run is interrupted, at any point up to its end.
+Law: after a run, no process of the plugin is running, and the socket directory contains neither a lock nor a
+    kubelet.sock from the run. This holds even if the run is interrupted, at any point up to its end.
 """
 
 import os
@@ -61,10 +61,10 @@ def run(
             Register. In that case, no socket in the directory is deleted.
         checks: the checks to run, in this order.
         on_ready: called with the directory when plugins can register there.
-        on_result: called with each result, except those of checks that were not run.
+        on_result: called with each result, except those of checks that were never started.
 
     Raises:
-        SetUpError: the directory cannot be used, for example because a kubelet serves it.
+        SetUpError: the directory cannot be used, for example because a kubelet uses it.
         CannotRunError: the program does not exist or is not executable.
     """
     began = time.monotonic()

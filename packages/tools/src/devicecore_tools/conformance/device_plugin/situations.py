@@ -1,8 +1,8 @@
 """Situations for device plugins: events that happen to a plugin, and what is observed after each of them.
 
 Law: each check is a cell in a table of events by observations, for calls with one id and with several. All cells of an
-event share one occurrence of the event. For every other cell, `OTHER_CELLS` contains the check that covers it, or the
-reason why the cell is empty.
+event share one occurrence of the event. For every other cell, `OTHER_CELLS` or `WHY_NOT` contains the check that covers
+it, or the reason why the cell is empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -65,13 +65,17 @@ class Event:
 
 @define(eq=False)
 class Situation:
-    """The calls before an event: for each purpose, the ids and the responses to two calls."""
+    """What was observed before and after an event.
+
+    Attributes:
+        calls: for each form of call before the event, the ids and the responses to two calls.
+    """
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
     stayed_away: Failure | None = None  # set only if the same process had already come back once before
-    silence: Failure | None = None  # the plugin had come back so often that it no longer answers
-    deleted: list[str] | None = None  # files of others, or None if these could not be created
+    silence: Failure | None = None  # set if a process that has registered several times no longer answers
+    deleted: list[str] | None = None  # files of others, or None if these were not created
     not_started: set[str] = field(factory=set)  # PreStartContainer failed, which a different check covers
     prefers: bool = False
 
@@ -108,7 +112,7 @@ class Situation:
 
 
 def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
-    """Return why a plugin that answered before no longer answers while its stream is open, or None if it answers."""
+    """Return a failure if the plugin, which has answered before, does not answer in time, otherwise None."""
     connection = plugin.registration.streaming()
     try:
         connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), plugin.settings.timeout)
@@ -266,7 +270,7 @@ ALLOCATES = Observation(
 )
 PREFERS = Observation(
     "prefers-{}",
-    "GetPreferredAllocation, if announced, is called when {}.",
+    "{}, and then GetPreferredAllocation, if announced, is called.",
     "an answer",
     f"{PREFERENCE} If the plugin answers with an error, the kubelet refuses the pod.",
     _prefers,
@@ -287,7 +291,7 @@ CELLS: Mapping[Event, Sequence[Observation]] = {
 }
 """The observations after each event.
 
-PreStartContainer comes first, because calls to Allocate could hide its failure.
+PreStartContainer comes before Allocate, because calls to Allocate could hide its failure.
 """
 
 KEPT_NAMES: Mapping[str, str] = {
@@ -323,7 +327,11 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
         "the preference is only advice",
         "nothing happens to the plugin",
     ),
-    MANY: ("nothing happens to the plugin", *("`answers-many-calls`, `grows-with-no-call`",) * 3, "as with one"),
+    MANY: (
+        "nothing happens to the plugin",
+        *("`answers-many-calls`, `grows-with-no-call`",) * 3,
+        "as after one call",
+    ),
     LOST: (*("neither the kubelet nor Kubernetes knows where a plugin keeps its own state",) * 5,),
 }
 """For other events: the check for each of `COLUMNS`, or why there is none."""
@@ -336,7 +344,7 @@ WHY_NOT: Mapping[tuple[Event, Observation], str] = {
     (TERM, RETURNS_AGAIN): "`starts-where-it-was-killed`: a killed process cleans up less",
     (TERM, PREFERS): "`prefers-after-a-kill`: a killed process saves less",
 }
-"""Why a cell is empty."""
+"""Why a cell is empty, or the check that covers it."""
 
 
 def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
@@ -367,4 +375,4 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
 CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(
     _cell(event, seen) for event, observations in CELLS.items() for seen in observations
 )
-"""The cells."""
+"""The checks in the cells."""

@@ -1,6 +1,7 @@
 """A kubelet's plugin watcher, which finds plugin sockets in a directory and asks each plugin for its name.
 
-Law: each socket is contacted once, until it is recreated or the kubelet restarts. Sockets are never deleted.
+Law: a socket at which a server was reached is contacted again only after the socket is recreated or the kubelet
+restarts. Sockets are never deleted.
 """
 
 import threading
@@ -48,7 +49,7 @@ class WatchingKubelet(BareKubelet):
 
     @property
     def was_called(self) -> bool:
-        """Whether any plugin has answered."""
+        """Whether a server was reached at any socket."""
         return bool(self.registrations or self.others or self._problems)
 
     def serve(self) -> None:
