@@ -70,7 +70,7 @@ class Allocator:
 
     Attributes:
         driver: the driver's name.
-        classes: returns the DeviceClass with a name, or raises AllocationError.
+        classes: returns the DeviceClass with the given name, or raises AllocationError.
     """
 
     driver: str
@@ -197,7 +197,7 @@ def counter_sets(slices: Iterable[Slice]) -> Iterable[CounterSet]:
 def matches(expression: str, driver: str, device: SliceDevice) -> bool:
     """Return whether a CEL expression selects a device.
 
-    Raises UndecidableError if the expression has no value for the device.
+    Raises UndecidableError if the device cannot be read, or if the expression has no value for the device.
     """
     try:
         read = device.value

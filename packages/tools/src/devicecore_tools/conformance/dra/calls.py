@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 _ANSWER = 10.0  # seconds for a call without claims
 _CLEAN_UP = 5.0  # seconds for a call after a check
-_CLEAN_UP_AGAIN = 1.0  # seconds for these calls while the driver does not answer them
+_CLEAN_UP_AGAIN = 1.0  # seconds for a call after a check, if the driver has not answered such calls in time before
 _SLACK = 2.0  # a claim may take this many times as long as the fastest one
 _QUICK = 0.1  # seconds to prepare and unprepare a claim; client-side rate limiting may delay a request by 0.2 s
 _GATHERING = 30.0  # seconds for starting calls that must overlap
@@ -331,7 +331,7 @@ class Calls:
         """Call NodePrepareResources once for these claims. Return the answers by UID, as messages.
 
         Args:
-            claims: what to prepare.
+            claims: the claims to prepare.
             timeout: seconds that the call may take; by default as many as a kubelet allows.
             instance: which instance of the driver to call; by default the one that a kubelet calls.
             must_be_published: whether to skip instead of preparing devices that are no longer published.
@@ -431,9 +431,9 @@ class Calls:
     def ready_devices(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
-        If the driver has prepared claims before, the call is tried once more with fresh directories, because another
-        check may have left devices in use. Raises Skip if the driver did not prepare the claim; other checks report
-        that.
+        If the driver has prepared claims before, and none is prepared now, the call is tried once more with fresh
+        directories, because another check may have left devices in use. Raises Skip if the driver did not prepare the
+        claim; other checks report that.
         """
         with needed("a prepared claim"):
             try:

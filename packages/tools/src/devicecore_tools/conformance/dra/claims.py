@@ -74,8 +74,8 @@ class Claims:
 
     Attributes:
         held: the keys of devices whose claims the driver did not unprepare; no other claim gets them.
-        broken: the keys of devices that could not be prepared on their own while others could, for the one check that
-            reports this.
+        broken: the keys of devices that could not be prepared on their own although others could, which only one check
+            reports.
     """
 
     environment: Environment
@@ -336,7 +336,7 @@ class Claims:
     def allocation_of(self, *devices: SliceDevice) -> Json:
         """Return the status.allocation of a claim whose requests, from r0 on, get one of these devices each.
 
-        The devices need not be free. Raises Skip if allocating the devices needs CEL.
+        The devices need not be free. Raises Skip as `new` does.
         """
         published = self.slices.devices if self._takes_all else ()
         return self._allocate(self._request_each(devices), published if devices[0] in published else devices, ())
@@ -427,7 +427,7 @@ class Claims:
         return self._own_request().get("allocationMode") == "All"
 
     def _share_of_capacity(self) -> Json | None:
-        """Return an eighth of each capacity if all devices can be shared and none has a default request."""
+        """Return an eighth of each capacity, or None unless all devices can be shared and none has a request policy."""
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 

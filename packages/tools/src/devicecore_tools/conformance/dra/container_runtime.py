@@ -4,7 +4,7 @@ The stand-in speaks the Node Resource Interface (NRI): ttRPC over a connection t
 driver finds its end of the connection through the environment variable NRI_PLUGIN_SOCKET, which the Go library for NRI
 plugins reads.
 
-Law: the runtime has no pods and no containers, so it makes no more calls after it has accepted a plugin.
+Law: the runtime has no pods and no containers, so its only calls to a plugin are Configure and Synchronize.
 """
 
 import socket

@@ -55,10 +55,10 @@ class DeletionOfSlices:
 
     Attributes:
         at: the time of the deletion, as a `time.monotonic()` timestamp.
-        process: the id of the process that was running then.
+        process: the id of the process that was running at that time.
         calm: seconds from the last write by that process to the deletion.
         republished_after: seconds until all pools were complete again, or None if they never were.
-        waits: how long the process had waited for CPUs and disks until then.
+        waits: how long the process had waited for CPUs and disks before the deletion.
     """
 
     at: float = 0.0
@@ -73,7 +73,7 @@ class ChangeOfDevices:
     """What was observed when the user's command changed the devices.
 
     Attributes:
-        pools: the pools that were published before.
+        pools: the pools that were published before the change.
         problem: why the command failed, or an empty string.
         was_published: whether the changed devices were published in time.
         is_undone: whether the command that undoes the change was run.
@@ -86,7 +86,7 @@ class ChangeOfDevices:
 
     @property
     def before(self) -> Mapping[tuple[str, str], Mapping[str, object]]:
-        """The devices that were published before."""
+        """The devices that were published before the change."""
         return bodies_in(self.pools)
 
 
@@ -143,9 +143,9 @@ class DriverUnderTest:
         self._renewing = 0.0
 
     def renew(self) -> bool:
-        """Start the driver with fresh directories because it did not release a device.
+        """Start the driver with fresh directories, for example because it did not release a device.
 
-        Return whether the driver is back.
+        Return whether the driver is registered again with complete pools.
 
         The driver is renewed only a few times in a run, because that takes time.
         """

@@ -1,7 +1,6 @@
 """The environment of a driver: directories, an API server, a Node, and files that a reboot changes.
 
-Law: at the end, nothing remains except the directories that the user named, and the files that the run created there
-are deleted.
+Law: at the end, only the directories that the user named remain, without the files that the run created there.
 """
 
 import errno

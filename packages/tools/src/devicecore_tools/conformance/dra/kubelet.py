@@ -59,7 +59,7 @@ def no_sockets_in(registry: Path) -> str:
 
 
 def _description(path: Path) -> str:
-    """Return why a kubelet does not treat this file as a registration socket, or an empty string if it does."""
+    """Return why a file is unusable as a registration socket, or an empty string for a usable socket or a directory."""
     try:
         mode = path.stat().st_mode
     except OSError:
@@ -77,7 +77,7 @@ class DriverInstance:
 
     Attributes:
         path: the path of the registration socket.
-        identity: which file the socket was.
+        identity: identifies the socket's file.
         found_at: when the socket was found, as a `time.monotonic()` timestamp.
         info: the answer to GetInfo, or None if there was none.
         info_seconds: how long GetInfo took.

@@ -33,7 +33,7 @@ from devicecore_tools.testing.api_server.versions import RESOURCE_VERSIONS, vers
 RENEWED = (
     "; afterwards the check's devices could not be prepared for another claim, so the driver got fresh directories"
 )
-"""Added to the sentence of a passed check if the driver did not release its devices."""
+"""Added to the sentence of a passed check if the driver did not release the check's devices."""
 
 _OF_CLAIMS = {"prepare", "unprepare", "cdi", "state", "situations"}  # groups
 _WHOLE_RUN = "whole run"  # a group
@@ -55,7 +55,7 @@ def run(
         settings: how to test the driver.
         checks: the checks to run. The checks run in the order of `CHECKS`.
         on_ready: called when the driver's environment is ready, before the driver starts.
-        on_result: called with each result, except those of checks that were not run.
+        on_result: called with each result, except those of checks that were never started.
 
     Raises:
         CannotRunError: the program does not exist or is not executable.
@@ -100,7 +100,7 @@ class _Guarded:
     def __call__(self, driver: DriverUnderTest) -> str:
         if self.check.group == _WHOLE_RUN:  # the check only reads what was observed
             return self.check.look(driver)
-        driver.process.require_time()  # otherwise, events and cleanups for 140 checks would take longer than the run
+        driver.process.require_time()  # otherwise, events and cleanups for all checks would take longer than the run
         exits = len(driver.process.exits)
         driver.calls.used.clear()
         driver.calls.observer.begins_check(self.check.name, self.check.group)
@@ -168,7 +168,7 @@ def _why_fewer(driver: DriverUnderTest) -> str:
 
 
 def _restore(driver: DriverUnderTest) -> bool:
-    """Make sure that later checks can use this check's devices. Return whether fresh directories were needed."""
+    """Make sure that later checks can use this check's devices. Return whether the driver got fresh directories."""
     driver.calls.clean_up()
     driver.calls.catch_up()
     used = {tuple(one.key for one in claim.devices): claim for claim in driver.calls.used if claim.devices}

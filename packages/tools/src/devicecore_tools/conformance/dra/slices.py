@@ -167,7 +167,7 @@ class PublishedSlices:
         return self._devices
 
     def has_devices(self) -> bool:
-        """Return whether all pools are complete and contain at least one device."""
+        """Return whether all pools are complete and at least one of them contains a device."""
         return self.is_complete() and any(pool.devices for pool in self.pools())
 
     def is_complete(self) -> bool:

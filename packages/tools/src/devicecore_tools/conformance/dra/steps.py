@@ -1,8 +1,8 @@
 """Checks in two parts: one before an event, such as a reboot, and one after it.
 
 Law: if several of the chosen checks need the same event, the event happens only once for all of them, and once more for
-a check for which they left no free device. The checks' first parts run, then the event happens, then each second part
-runs when its check's turn comes.
+a check for which the others left no free device. The checks' first parts run, then the event happens, then each second
+part runs when its check's turn comes.
 """
 
 from collections.abc import Callable, Generator, Iterable, Mapping
@@ -28,11 +28,11 @@ Parts = Generator[None, None, str]
 
 @frozen
 class Occurrence:
-    """An event that happens between the two parts.
+    """An event that happens between the two parts of a check.
 
     Attributes:
         name: what happens, in a few words.
-        begin: triggers the event and returns soon.
+        begin: triggers the event.
         end: waits until the event is over; may do nothing.
         undo: called after the last of the event's checks; may do nothing.
         before: called before the first parts; may do nothing.
@@ -206,7 +206,7 @@ def check(
 ) -> Callable[[Callable[[DriverUnderTest], str]], DriverCheck]:
     """Return a decorator that turns a function into a check, as `model.check` does.
 
-    The check's group is the module's name.
+    The check's group is the name of the function's module.
     """
 
     def make(look: Callable[[DriverUnderTest], str]) -> DriverCheck:

@@ -63,7 +63,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     KUBELET_RESTART,
     *_made(prepare, unprepare, registration, cdi, health, process, rolling_update, when=(Moment.CALM,)),
     *_made(registration, slices, when=(KUBELET_RESTART,)),
-    *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after its start
+    *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after it starts
     *_made(changes, when=(changes.CHANGE,)),
     *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the slowest

@@ -97,7 +97,7 @@ class CallWatch(CallObserver):
     # --- calls --------------------------------------------------------------------------------------------------------
 
     def begins(self, claims: Sequence[Claim], *, is_unprepare: bool) -> None:
-        """Remember what is there before a call."""
+        """Remember the API server's state before a call, and forget which claims the call may change."""
         is_mine = threading.get_ident() == self._thread
         for claim in claims:
             if is_unprepare or not is_mine:
@@ -126,7 +126,7 @@ class CallWatch(CallObserver):
             self._compare_objects(done)
             if not is_unprepare:
                 for claim in claims:
-                    is_twice = claims.count(claim) > 1  # in this call, so the answer may be there twice
+                    is_twice = claims.count(claim) > 1  # the answer may then list each device twice
                     if claim.uid in answer and not answer[claim.uid].error and not is_twice:
                         self._alive.add(claim.uid)
                         self._examine(claim, devices_in(answer, claim))
@@ -195,7 +195,7 @@ class CallWatch(CallObserver):
         self._kept[claim.uid] = _Kept(claim, allocated, answer, names, edits, mounted)
 
     def _allocated(self, claim: Claim) -> _Allocated:
-        """Return what the claim's object says was allocated, or nothing if the object is gone."""
+        """Return the driver's devices in the claim's allocation, or nothing if the claim's object is gone."""
         try:
             body = self.driver.api.get("ResourceClaim", claim.name, claim.namespace)
         except ApiError:
@@ -307,6 +307,6 @@ def report(driver: DriverUnderTest, what: str, *groups: str) -> int:
 
 
 def skip_if_reported(watch: CallWatch, sentence: str, *groups: str) -> None:
-    """Raise Skip if a check in one of these groups has failed, because both may have the same cause."""
+    """Raise Skip with `sentence` if a check in one of the groups has failed, perhaps for the same reason."""
     if others := sorted(name for name, group in watch.failed.items() if group in groups):
         raise Skip(f"the failure of {some(others)} may be the reason for this: {sentence}")

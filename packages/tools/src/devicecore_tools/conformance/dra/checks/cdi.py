@@ -218,9 +218,9 @@ class SeenForms:
 
 
 def seen_forms(driver: DriverUnderTest) -> SeenForms:
-    """Prepare claims of several forms and examine them for all checks in `_OF_FORMS`. Further calls do nothing.
+    """Prepare claims of several forms and examine them for all checks in `_OF_FORMS`.
 
-    Raises Skip if the first form was not prepared.
+    Further calls return the same result. Raises Skip if the first form was not prepared.
     """
     if driver.seen.forms is None:
         found = SeenForms()
@@ -390,7 +390,7 @@ def _own_targets(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared
     "KEP-5304: metadata of devices is in files that containers mount)",
 )
 def mounts_what_it_has_made(driver: DriverUnderTest) -> str:
-    """Claims of several forms are prepared, and the files that they mount from the run's directories must exist."""
+    """Claims of several forms are prepared. What their CDI devices use in the run's directories must exist."""
     nothing = "the CDI devices mount nothing from the driver's directories"
     return counted(seen_forms(driver).number("mounts", nothing), "mount")
 
@@ -514,7 +514,7 @@ def _blanks(text: str) -> int:
 def _of_another(
     driver: DriverUnderTest, key: tuple[str, str], row: Json, devices: Sequence[SliceDevice]
 ) -> Iterator[str]:
-    """Yield a sentence for each attribute in a device's metadata that is published only for another device."""
+    """Yield a sentence for each attribute whose value in a device's metadata is that of another device."""
     published = {
         one.key: {
             name.removeprefix(f"{driver.registration.name}/"): value
@@ -642,7 +642,7 @@ def removes_cdi_devices(driver: DriverUnderTest) -> str:
 
 
 def _mounted_files(driver: DriverUnderTest, prepared: Prepared) -> list[Path]:
-    """Return the paths in the plugins directory that the claim's containers mount and that contain its name or UID."""
+    """Return the paths that a claim's containers mount from the plugins directory, if they contain its name or UID."""
     found: list[Path] = []
     for name in prepared.names:
         with suppress(UnresolvableError):  # reported by another check
@@ -904,7 +904,7 @@ def _identities(devices: Sequence[SliceDevice]) -> dict[str, dict[str, tuple[str
 
 
 def _word(text: str) -> str:
-    """Return a string in the spelling of variable and file names: in lower case, with hyphens."""
+    """Return a string in lower case, with hyphens in place of other characters, so that spellings can be compared."""
     return re.sub("[^a-z0-9]+", "-", text.lower()).strip("-")
 
 
@@ -946,7 +946,7 @@ def edits_of(driver: DriverUnderTest, device: SliceDevice) -> frozenset[str]:
 def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozenset[str]], what: str) -> None:
     """Check that when two devices are prepared together, the edits of neither contain what belongs only to the other.
 
-    The separate edits of the two devices must differ.
+    The edits in `alone` must differ.
     """
     require(together[0] != together[1], f"each {what} has the same edits: {some(sorted(together[0]))}")
     for own, other in ((0, 1), (1, 0)):

@@ -1,6 +1,7 @@
 """The events that happen to a driver between the two parts of a check.
 
-Law: after each event the driver is registered again, or `DriverRegistration.returns` says why not.
+Law: an event that stops the driver or the kubelet ends when the driver is registered again, or when the time for that
+is up.
 """
 
 import time
@@ -136,7 +137,7 @@ def wait_republished(driver: DriverUnderTest, limit: float) -> None:
 
 
 KILL = Occurrence("the driver is killed and restarted", lambda driver: driver.registration.restart("killed"))
-# A driver may no longer start while a claim is gone.
+# A driver may fail to start while a claim is gone, so the other checks must not share this event.
 KILL_ALONE = Occurrence(
     "the driver is killed and restarted while a claim is gone",
     lambda driver: driver.registration.restart("killed alone"),
@@ -149,7 +150,7 @@ REBOOT = Occurrence(
 CORRUPTION = Occurrence(
     "the driver is started with corrupt state files", _corrupt, undo=_mend, keeps_claims=False, damages_state=True
 )
-# A driver may refuse all devices while it cannot read the record of any claim, such as that of another check's claim.
+# A driver may refuse all devices while it cannot read the record of one claim, which may be another check's claim.
 CORRUPTION_ALONE = Occurrence(
     "the driver is started with one check's state files corrupt",
     _corrupt,

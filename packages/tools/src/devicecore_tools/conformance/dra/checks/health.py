@@ -164,7 +164,7 @@ def reports_known_states_of_health(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected=f"times within the last {_OLDEST // 60:.0f} minutes",
+    expected=f"times that differ from the clock by at most {_OLDEST // 60:.0f} minutes",
     clause="last_updated_time: when the health was last determined, as a Unix timestamp in seconds. Required. "
     "(dra-health, api.proto)",
 )
@@ -253,7 +253,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected="each device is reported again within its limit",
+    expected="each device is reported again within the shortest limit in the first report",
     clause=f"A device whose last report is older than its limit ({DEFAULT_LIMIT:g} seconds if the report names no "
     "limit) is Unknown. (kubelet, DRA manager)",
     found=("kubernetes/kubernetes#140819",),

@@ -69,7 +69,7 @@ METADATA_DIRECTORY = "/dra-device-metadata/"
 _LATE = 1.0  # seconds by which the API server delays an answer
 _WORKS = 0.3  # seconds for a claim; a driver that is quicker can hardly be interrupted
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
-_SLOW = 4.0  # seconds per answer from a slow API server
+_SLOW = 4.0  # seconds that a slow API server takes to answer a read of a claim
 
 CONTRACT = (
     "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
@@ -280,7 +280,7 @@ def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
 def answers_for_each(
     driver: DriverUnderTest, numbers: Iterable[int], *methods: Callable[..., Mapping[str, Any]]
 ) -> str:
-    """Call these methods with each of these numbers of claims, and check the keys in the last response."""
+    """For each of `numbers`, call the methods with up to that many claims, and check the keys in the last response."""
     number, made = len(driver.claims.allocatable), 0
     for most in numbers:
         # evaluated in each round, because only prepared claims show how long one takes
@@ -1302,7 +1302,7 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
     clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is prepared while each answer from the API server takes four seconds."""
+    """A claim is prepared while the API server takes four seconds to answer each read of a claim."""
     driver.calls.require_preparing()
     claim, began = driver.claims.new(1), time.monotonic()
     with delayed_reads(driver, _SLOW):
@@ -1315,7 +1315,7 @@ def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="no crash, and at most one entry, without an error",
+    expected="no crash, and exactly one entry, without an error and with the same devices as for a single claim",
     clause="A pod may name a claim twice, and then the kubelet sends it twice. (kubelet, DRA manager)",
 )
 def prepares_a_claim_that_is_there_twice(driver: DriverUnderTest) -> str:
@@ -1389,7 +1389,8 @@ def prepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
 def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
     """Return the edits of the CDI devices in a response.
 
-    Check that a runtime finds the devices, unless the runtime never finds any.
+    Raises Failure if a runtime would not find the devices. Raises DoesNotApply if the driver has no CDI file in the
+    run's directory.
     """
     names = sorted({name for row in answer for name in row.cdi if is_cdi_name(name)})
     does_not_apply_if(names and not own_files(driver), f"the driver has no file in {driver.environment.cdi}")
@@ -1404,7 +1405,7 @@ def require_resolvable(driver: DriverUnderTest, answer: Rows) -> frozenset[str]:
     found=("kubernetes-sigs/dra-driver-cpu#175",),
 )
 def prepares_one_claim_in_several_calls_at_once(driver: DriverUnderTest) -> str:
-    """The same claim is prepared by four concurrent calls."""
+    """The same claim is prepared by up to four concurrent calls."""
     driver.calls.require_preparing()
     claim = driver.claims.new()
     found: list[Rows] = []
@@ -1442,7 +1443,7 @@ def prepares_claims_in_different_orders_at_once(driver: DriverUnderTest) -> str:
     clause="A call that takes too long is canceled and repeated later. (kubelet, DRA manager)",
 )
 def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
-    """Ten calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
+    """Up to ten calls to prepare a claim are canceled after 50 ms each, and then the claim is prepared."""
     driver.calls.require_repeating()
     claim = driver.claims.new(1)
     number = driver.calls.in_time_for(_CANCELLED)  # a driver may work on canceled calls, too
@@ -1467,7 +1468,7 @@ def prepares_after_cancelled_calls(driver: DriverUnderTest) -> str:
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1188", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def late_prepare_leaves_nothing(driver: DriverUnderTest) -> str:
-    """One prepare call is canceled while the driver reads a claim, one halfway through. Both claims are unprepared."""
+    """Prepare calls are canceled while a claim is read and, if they take long, halfway. The claims are unprepared."""
     driver.calls.require_preparing()
     files, asked = driver.environment.cdi_files(), len(driver.api.requests)
     with delayed_reads(driver, _LATE):

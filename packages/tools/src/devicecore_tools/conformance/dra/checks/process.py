@@ -39,9 +39,9 @@ _SHARE = 0.1  # the share of the remaining time that replaces a shorter limit
 _SAMPLED = range(_FIRST_CYCLES - 20, _FIRST_CYCLES + 1)  # the cycles after which the early counts are made
 _EACH, _LATEST = 5, 10  # later counts are made after every fifth cycle, and the last ten matter
 _MORE = 5  # how many more open files are allowed
-_PAUSE = 3.0  # seconds for which the driver is stopped
+_PAUSE = 3.0  # seconds for which the driver is suspended
 _AWAY = 4.0  # seconds for which the API server is down
-_SLOW = 20.0  # seconds for which a slow API server does not answer
+_SLOW = 20.0  # seconds for a prepare call while the API server does not answer
 _GARBAGE = (
     b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 100,
@@ -117,7 +117,7 @@ def prints_little(driver: DriverUnderTest) -> Parts:
     clause="A driver runs for months, and pods come and go.",
 )
 def prepares_many_claims(driver: DriverUnderTest) -> str:
-    """Up to 120 new claims are prepared and unprepared, one after another, for at most a few seconds."""
+    """Up to 120 new claims are prepared and unprepared one after another, in limited time."""
     driver.calls.require_preparing()
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
@@ -329,7 +329,7 @@ def stays_up(driver: DriverUnderTest) -> str:
     "terminationGracePeriodSeconds. (Pod lifecycle)",
 )
 def ends_during_a_call(driver: DriverUnderTest) -> str:
-    """SIGTERM is sent during a prepare call while the API server does not respond. Then the driver is restarted."""
+    """SIGTERM is sent during a prepare call while requests for claims hang. Then the driver is restarted."""
     process, claim = own_process(driver), driver.claims.new()
     driver.api.inject(Hang(), resource="resourceclaims", times=None)
     try:

@@ -67,8 +67,8 @@ def two_instances(
 ) -> Iterator[Two]:
     """Run a newer instance alongside the driver in this block.
 
-    Raises `not_registered` with the newer instance's last output if that instance was not registered. The default is
-    Skip, because a separate check reports that.
+    If the newer instance was not registered, raises what `not_registered` returns for that instance's last output. The
+    default is Skip, because a separate check reports that.
     """
     old = driver.registration.reachable
     driver.process.versions.append(driver.api.store.version)  # the newer instance may publish an empty pool first
@@ -103,7 +103,7 @@ def prepare(driver: DriverUnderTest, instance: DriverInstance, claim: Claim) -> 
 
 
 def _knows_its_devices(driver: DriverUnderTest, instance: DriverInstance) -> bool:
-    """Return whether a newly started instance prepares a claim. A kubelet retries until the claim is prepared."""
+    """Return whether a newly started instance prepares a claim, or True if that cannot be tried."""
     with suppress(Skip), driver.claims.owning([]):
         claim = driver.claims.new(1)
         try:

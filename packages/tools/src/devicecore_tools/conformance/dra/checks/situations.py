@@ -280,8 +280,8 @@ FREES = Observation(
     "frees-devices-{}",
     "Claims of several forms are prepared, {}, and the claims are unprepared; other claims get their devices.",
     "success, no CDI devices left, and success for the other claims",
-    "NodeUnprepareResources is the opposite of NodePrepareResources, also across restarts of the driver and the node. "
-    "A device that is not released is lost to the node. (dra, api.proto; kubeletplugin, DRAPlugin)",
+    "NodeUnprepareResources undoes what NodePrepareResources did, even across restarts of the driver and the node. A "
+    "device that is not released is lost to the node. (dra, api.proto; kubeletplugin, DRAPlugin)",
     _free,
 )
 
@@ -368,4 +368,4 @@ def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation)
 CHECKS: tuple[DriverCheck, ...] = tuple(
     _cell(event, ending, severity, seen) for (event, ending), (severity, cells) in CELLS.items() for seen in cells
 )
-"""The cells."""
+"""The checks in the cells."""

@@ -515,7 +515,7 @@ def _evicts(device: Mapping[str, Any]) -> bool:
 
 
 def _changes(driver: DriverUnderTest, version: int) -> Iterator[tuple[str, Slice | None, bool]]:
-    """Yield the changes of the driver's slices since a resource version.
+    """Yield the changes to the driver's slices since a resource version.
 
     Each change consists of the slice's name, its new state (None if the slice was deleted), and whether a check has
     deleted the slice.
@@ -719,7 +719,7 @@ def publishes_again_after_a_wipe(driver: DriverUnderTest) -> Parts:
     ),
 )
 def notices_a_wipe_right_after_an_update(driver: DriverUnderTest) -> str:
-    """A slice is changed while the driver is down. The driver starts and repairs it. Then all slices are deleted."""
+    """The slices are changed while the driver is down. The driver starts and repairs them. Then they are deleted."""
     slices, limit = driver.slices, driver.settings.race * _LONGER
     _ = slices.catalogue
     skip_if(
@@ -782,7 +782,7 @@ def writes_no_slices_without_a_change(driver: DriverUnderTest) -> Parts:
     QUIET,
     SHOULD,
     core=True,
-    expected="at most one request in ten seconds, apart from watches",
+    expected="apart from watches, at most one request, and one more for every ten seconds",
     clause="Every node of a cluster may run the driver, and the requests from all nodes reach one API server.",
 )
 def asks_the_api_server_rarely(driver: DriverUnderTest) -> Parts:
@@ -836,7 +836,7 @@ def publishes_despite_conflicts(driver: DriverUnderTest) -> str:
     "devices can start or end. (kubelet, DRA manager)",
 )
 def survives_a_failed_write(driver: DriverUnderTest) -> str:
-    """The driver is started without slices, and after its registration, its first write of a slice fails (500)."""
+    """The driver is started without slices. After its registration, its first request to create a slice fails (500)."""
     _ = driver.slices.catalogue
     driver.process.kill()
     driver.slices.wipe()

@@ -64,7 +64,7 @@ def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
 
 
 def require_free_devices(driver: DriverUnderTest, *claims: Claim) -> str:
-    """Check that the devices of these claims can be prepared for another claim. Return a sentence that says so."""
+    """Delete claims, and check that their devices can be prepared for another claim. Return a sentence that says so."""
     # one device represents all devices if claims request all
     usable = {device.key for device in driver.claims.usable}
     devices = [device for claim in claims for device in claim.devices if device.key in usable]
@@ -406,7 +406,7 @@ def unprepares_without_the_api_server(driver: DriverUnderTest) -> str:
     "(kubeletplugin, DRAPlugin.UnprepareResourceClaims)",
 )
 def unprepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
-    """A claim is unprepared while each API server response takes 15 seconds."""
+    """A claim is unprepared while the API server takes 15 seconds to answer each read of a claim."""
     claim = driver.calls.ready()
     with delayed_reads(driver, 15.0):
         try:
@@ -444,7 +444,7 @@ def unprepares_after_a_restart(driver: DriverUnderTest) -> Parts:
     found=("NVIDIA/k8s-dra-driver-gpu#840", "NVIDIA/k8s-dra-driver-gpu#1188"),
 )
 def unprepares_a_claim_that_was_deleted_meanwhile(driver: DriverUnderTest) -> Parts:
-    """A claim is prepared, the driver is killed, the claim is deleted, and the restarted driver unprepares it."""
+    """A claim is prepared and deleted, the driver is killed and restarted, and the claim is unprepared."""
     device = driver.claims.free_device()
     claim = driver.calls.ready(devices=[device])
     driver.claims.delete_object(claim)
