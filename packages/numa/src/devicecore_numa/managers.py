@@ -1,6 +1,6 @@
 """The CPU manager and the memory manager, and pod admission by these two and the device manager.
 
-Law: after a pod is refused, it has no CPUs and no memory, and each group of NUMA nodes has as many free CPUs and as
+Law: a refused pod gets no CPUs and no memory. After the refusal, each group of NUMA nodes has as many free CPUs and as
 much free memory as before the pod's admission.
 """
 

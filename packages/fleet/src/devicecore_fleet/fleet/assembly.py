@@ -45,8 +45,8 @@ Idle threads end. A server that does not answer blocks only the threads that rea
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64
 """The initial number of nodes per connection for writing, and the maximum number of such connections.
 
-With these numbers, a server that takes 0.2 s per request has three times the capacity that all Leases need, which
-leaves room for more nodes and slower servers.
+With these numbers, a server that takes 0.2 s per request has six times the capacity that the Leases of up to 512 nodes
+need, which leaves room for more nodes and slower servers.
 """
 
 # how many bytes of the lock file are read, and how many earlier owners of the root are remembered

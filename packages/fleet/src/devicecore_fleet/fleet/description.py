@@ -29,7 +29,7 @@ MAX_NODES = 5_000
 
 
 def filled(pattern: str, number: int, node: str = "") -> str:
-    """Return `text` with `{number}`, `{number:03}` and `{node}` replaced."""
+    """Return `pattern` with `{number}`, `{number:03}` and `{node}` replaced."""
 
     def value(found: re.Match[str]) -> str:
         return node if found[1] == "node" else str(number).zfill(int(found[2] or 0))
@@ -38,7 +38,7 @@ def filled(pattern: str, number: int, node: str = "") -> str:
 
 
 def filled_in(value: object, number: int, node: str) -> object:
-    """Return parsed JSON, with the same replacements as by `filled` in its strings, but not in its keys.
+    """Return parsed JSON in which `filled` was applied to all strings except keys.
 
     Raises ValueError if the string for a numeric attribute is not a number.
     """

@@ -1,6 +1,7 @@
 """The DRA driver of a virtual node.
 
-Law: a claim gets the devices of its allocation, but no device that another claim on the node holds.
+Law: a claim gets the devices of its allocation, or an error, for example because another claim on the node holds one of
+these devices.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -90,7 +90,7 @@ class FleetAnswer:
 
 
 class Fleet(HasLifecycle):
-    """Runs nodes in the thread that calls `step`. `wake`, `command` and `totals` may be called from any thread.
+    """Runs nodes in the thread that calls `step`. `command` and `totals` may be called from any thread.
 
     Args:
         description: the nodes and the commands.
@@ -178,7 +178,10 @@ class Fleet(HasLifecycle):
     # --- the loop -----------------------------------------------------------------------------------------------------
 
     def step(self) -> float:
-        """Do everything that is due. Return the time of the next call if nothing wakes it first (monotonic seconds)."""
+        """Do everything that is due.
+
+        Return when to call this method again, in monotonic seconds. If the fleet calls `wake`, call it earlier.
+        """
         self._thread = threading.get_ident()
         while not self._asked.empty():
             self._asked.get()()
@@ -266,7 +269,7 @@ class Fleet(HasLifecycle):
         return answers[0] if wake_up.wait(patience) else None
 
     def command_now(self, pattern: str, command: tuple[str, ...]) -> FleetAnswer:
-        """Execute `command` in the thread that calls `step`."""
+        """Execute `command` at once. Only the thread that calls `step` may call this method."""
         if (change := self._change_of(pattern, command)) is not None:
             self.version += 1
             return change()

@@ -1,7 +1,7 @@
 """Reads a fleet's file.
 
-Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field. An
-unknown field is refused, because a misspelled field would otherwise be silently ignored.
+Law: a file is read in bounded time and memory, or refused with one sentence that names the line and the field, if they
+are known. An unknown field is refused, because a misspelled field would otherwise be silently ignored.
 """
 
 import fnmatch

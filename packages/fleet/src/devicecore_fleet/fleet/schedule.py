@@ -1,6 +1,7 @@
 """The commands in a fleet's file, in the order of their times.
 
-Law: a command is due once at each of its times, and the command that undoes it is due once after each of these times.
+Law: a command is due once at each of its times. If it lasts for a limited time, the command that undoes it is due once
+after each of these times.
 """
 
 import heapq

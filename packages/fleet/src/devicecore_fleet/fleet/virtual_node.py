@@ -250,7 +250,10 @@ class VirtualNode(HasLifecycle):
     # --- called by the fleet's loop ----------------------------------------------------------------------------------
 
     def advance(self) -> float:
-        """Do all pending work. Return the time of the next call if nothing wakes the node first (monotonic seconds)."""
+        """Do all pending work.
+
+        Return when to call this method again, in monotonic seconds. If the node calls `wake`, call it earlier.
+        """
         engine = self.engine
         if engine is None:
             return float("inf")

@@ -1,6 +1,7 @@
 """A machine described by the contents of its NUMA nodes, or in cAdvisor's form.
 
-Laws: a description yields either exactly one machine or an error. `machine_in(machine_document(machine))` is `machine`.
+Laws: a description yields either exactly one machine or an error. `machine_in(machine_document(machine))` equals
+`machine`.
 """
 
 from attrs import frozen

@@ -31,7 +31,7 @@ class SysfsMachine:
         nodes = self._root / "devices/system/node"
         found = sorted((int(matched[1]), path) for path in _listed(nodes) if (matched := _NODE.fullmatch(path.name)))
         if not found:
-            raise NumaConfigError(f"expected folders node0, node1, ... in {nodes}, but there are none")
+            raise NumaConfigError(f"expected the directories node0, node1, ... in {nodes}, but there are none")
         online = _read(self._root / "devices/system/cpu/online", parse_cpus, -1)
         return Machine([self._cell(number, path, online) for number, path in found])
 

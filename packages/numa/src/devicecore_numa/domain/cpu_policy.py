@@ -1,7 +1,8 @@
 """The static policy of the CPU manager (Kubernetes: `policy_static.go`).
 
-Law: a container's exclusive CPUs belong neither to another container nor to the shared pool, which contains all
-remaining CPUs. Each function returns a new state, or raises an error without changing anything.
+Law: a container's exclusive CPUs belong neither to another pod's container nor to the shared pool, which contains all
+remaining CPUs, except reserved CPUs with `strict-cpu-reservation`. Each function returns a new state, or raises an
+error without changing anything.
 """
 
 from collections.abc import Iterable, Mapping
@@ -158,7 +159,10 @@ class StaticCpuPolicy:
 
     @staticmethod
     def take(layout: CpuLayout, options: CpuOptions, available: Cpus, count: int) -> Cpus:
-        """Return CPUs chosen according to the options (Kubernetes: `takeByTopology`). Raises CpuAdmissionError."""
+        """Return CPUs chosen according to the options (Kubernetes: `takeByTopology`).
+
+        Raises CpuAdmissionError, or EndlessSearchError if Kubernetes' search would not end.
+        """
         spreads = options.distribute_cpus_across_cores
         if options.distribute_cpus_across_numa:
             group = layout.per_core if options.full_pcpus_only else 1
@@ -214,6 +218,7 @@ class StaticCpuPolicy:
         Raises:
             SmtAlignmentError: with `full-pcpus-only`, the request is not for whole cores, or too few cores are free.
             CpuAdmissionError: too few CPUs are free.
+            EndlessSearchError: Kubernetes' search for CPUs would not end.
         """
         if not pod.is_exclusive or not container.cpus:
             return state

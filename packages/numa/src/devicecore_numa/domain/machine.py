@@ -79,7 +79,8 @@ class NumaCell:
 class Machine:
     """The NUMA nodes in the order in which cAdvisor lists them.
 
-    Raises NumaConfigError if two nodes have the same number, or a CPU is listed twice.
+    Raises NumaConfigError if there is no node, if two nodes have the same number, if a CPU is listed twice, or if a
+    core has no CPU.
     """
 
     cells: tuple[NumaCell, ...] = field(converter=_cells)

@@ -211,7 +211,7 @@ class StaticMemoryPolicy:
         return state
 
     def may_start(self, state: MemoryState) -> bool:
-        """Return whether a kubelet may start with a state that `start` refuses.
+        """Return whether a kubelet may start with a state, even if `start` refuses the state.
 
         Once a NUMA node is in two groups, the verdict depends on the order in which the kubelet iterates over a map,
         because the last block on a node determines the node's group. This method tries an order in which the blocks of
@@ -251,7 +251,8 @@ class StaticMemoryPolicy:
         """Return the state in which `container` has its memory on the NUMA nodes in `hint`, or on more if necessary.
 
         Raises:
-            MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory.
+            MemoryAdmissionError: no group of NUMA nodes that the hint allows has enough memory, or Go does not
+                represent a requested quantity as an integer.
         """
         if not pod.is_exclusive:
             return state

@@ -48,8 +48,8 @@ class PodRequest:
     """A pod's containers in the order of their admission, and whether these containers get exclusive CPUs and memory.
 
     `is_exclusive` is false unless the pod's QoS class is Guaranteed. `is_exclusive` is also false for a pod with
-    pod-level resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers
-    is on. By default, it is off.
+    pod-level resources, because Kubernetes' managers ignore such pods unless the feature gate PodLevelResourceManagers,
+    which is off by default, is on.
     """
 
     uid: str
