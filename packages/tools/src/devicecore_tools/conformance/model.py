@@ -77,7 +77,7 @@ class DevicesInUse(Skip):
 class NotYet(Skip):
     """Raised by a check that is waiting for something that may still happen.
 
-    The check runs again at the end. The text says what the check waits for.
+    The check runs again at the end. The text says what is missing.
     """
 
 
@@ -238,7 +238,7 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether at least one check was run, and every "must" check was decided and did not fail."""
+        """Whether at least one check was run, no "must" check failed or is undecided, and no user command failed."""
         not_passed = (*self.failures, *self.undecided)
         return (
             self.made_any
@@ -350,6 +350,6 @@ def skip_if(condition: object, reason: str) -> None:
 
 
 def does_not_apply_if(condition: object, reason: str) -> None:
-    """Skip a check for an optional feature that the subject does not have. Raises DoesNotApply with the reason."""
+    """Skip a check if the subject does not have an optional feature. Raises DoesNotApply with the reason."""
     if condition:
         raise DoesNotApply(reason)

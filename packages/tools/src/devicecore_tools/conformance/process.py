@@ -86,7 +86,7 @@ class SubjectProcess(ABC):
 
     @property
     def waits(self) -> Waits:
-        """What the process has waited for. The result is unknown if the run did not start the process."""
+        """How long the process has waited so far, which is unknown if the run did not start the process."""
         return Waits.of(self.running)
 
     # --- its exits ----------------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class SubjectProcess(ABC):
         return list(dict.fromkeys(map(str, self.exits[number:])))
 
     def blame(self, check: str) -> None:
-        """Record that all exits so far that no check is named for happened during this check."""
+        """Record that the exits that are not yet attributed to a check happened during this check."""
         self.exits = [one if one.during else evolve(one, during=check) for one in self.exits]
 
     def require_no_crash(self, check: str, sentence: str, since: int) -> None:
@@ -152,7 +152,7 @@ class SubjectProcess(ABC):
             self.wait(lambda: len(self.exits) > number, limit)
 
     def notice_exit(self) -> None:
-        """If the process has exited on its own, record the exit and restart it, so that no later check is blamed."""
+        """If the process has exited on its own, record that and restart it, so that no later check is blamed."""
         if self.running is not None and self.running.status is not None:
             self.wait(lambda: self.running is None or self.running.status is None, _EXIT_PAUSE)
 

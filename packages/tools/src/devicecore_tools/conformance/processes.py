@@ -355,8 +355,8 @@ def open_files(variable: str) -> int:
 def end_all(variable: str, *, but_not: Collection[int] | None = None) -> None:
     """Kill the processes with this variable, and wait for those that are children of this process.
 
-    If `but_not` is given, the processes in `adopted` are killed, too, except those in `but_not`. Adopted processes are
-    daemons that were started without the variable.
+    If `but_not` is given, the processes that `adopted` returns are killed, too, except those in `but_not`. Adopted
+    processes are daemons that were started without the variable.
     """
     deadline = time.monotonic() + _WITHIN
     killed: set[int] = set()

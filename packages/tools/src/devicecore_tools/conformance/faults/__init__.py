@@ -294,7 +294,7 @@ def find(name: str) -> Planted:
 
 
 def classes_of(group: str) -> "Sequence[type[GoodDriver]]":
-    """Return the driver classes of a group, sorted by name."""
+    """Return the driver classes of a group that are in the catalog, sorted by name."""
     from devicecore_tools.conformance.faults.good_driver import GoodDriver
 
     module = import_module(f"{__name__}.drivers.{group}")

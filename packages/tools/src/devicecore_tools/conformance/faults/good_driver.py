@@ -72,7 +72,7 @@ class GoodDriver:
     breaks_too: Mapping[str, str] = {}
     """Other checks that cannot pass on this faulty driver either, with the reason.
 
-    These checks run only in `make storm`.
+    Our tests run these checks only in `make storm`.
     """
     settings: Mapping[str, float] = {}
     """Fields of `DriverTestSettings` that reveal the driver's fault sooner."""
@@ -404,7 +404,7 @@ class GoodDriver:
                 time.sleep(RETRY)
 
     def publish_and_watch(self) -> None:
-        """Bring the published slices up to date, and return when someone changes one."""
+        """Bring the published slices up to date, and watch them until they may be wrong."""
         own = f"spec.driver={self.published_name},spec.nodeName={self.node}"
         query = urllib.parse.urlencode({"fieldSelector": own})
         if not self.node_uid:
@@ -443,7 +443,7 @@ class GoodDriver:
         return [{"apiVersion": "v1", "kind": "Node", "name": self.node, "uid": self.node_uid, "controller": True}]
 
     def watch(self, path: str, version: str) -> None:
-        """Wait for an event that this driver did not cause itself, or for the end of the watch."""
+        """Wait until a slice is deleted or has an unexpected pool, or until the watch ends."""
         connection = http.client.HTTPConnection(self.api, timeout=700)
         try:
             connection.request("GET", f"{path}&resourceVersion={version}")

@@ -479,7 +479,7 @@ def identity(path: Path) -> tuple[int, int] | None:
 
 
 def waits_before_return() -> bool:
-    """Return whether an injected fault is stopping the plugin from registering again now."""
+    """Return whether the plugin must wait before it registers again, because a device is sick."""
     return FAULT == "hides-while-sick" and SICK.exists() and not over.wait(POLL_INTERVAL)
 
 

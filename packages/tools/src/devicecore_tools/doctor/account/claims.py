@@ -1,8 +1,8 @@
 """Finds out which devices of ResourceClaims and which devices of plugins are the same hardware.
 
 Laws: two devices count as one only if the sources show that they are the same: by a PCI address, by a unique
-identifier, by the same name and vendor, or because plugin and driver list the same names. If a source that could show
-this is missing, `perhaps` names it. A driver says nothing about other vendors' devices.
+identifier, by a CDI device, by the same name and vendor, or because plugin and driver list the same names. If a source
+that could show this is missing, `perhaps` names it. A driver says nothing about other vendors' devices.
 """
 
 import re
@@ -107,7 +107,10 @@ class ClaimedHardware:
         return found
 
     def _of_one_name(self, resource: str, id_: str) -> SameDevice | str:
-        """Return the device with this name whose driver has the same vendor, or lists the same names as the plugin."""
+        """Return the device with this name whose driver has the same vendor, or lists the same names as the plugin.
+
+        If there is none, return why a claim may hold this device, or "".
+        """
         perhaps = ""
         ids = {one.partition(_REPLICA)[0].lower() for one in self._lists.devices.get(resource, ())}
         is_telling = len(ids) > 1 and not any(one.isdecimal() for one in ids)

@@ -31,7 +31,7 @@ from devicecore_tools.doctor.look.values import (
 Left = Mapping[tuple[str, str], int]
 """What is left of a pool's counters."""
 
-_OF_HELPER = "dra-"  # the helper from Kubernetes 1.37 uses these names, with a hash in place of the driver's name
+_OF_HELPER = "dra-"  # sockets of the helper from Kubernetes 1.37, whose names contain a hash, not the driver's name
 _DRIVER = "DRAPlugin"  # the type that a driver reports
 _OF_STORAGE = re.compile(r"(^|[.-])csi[.-]")  # sockets of CSI drivers, which exist on each node
 
@@ -83,7 +83,7 @@ class DraDevices:
         drivers: the state of each driver that a source names.
         why_not_free: why no device can count as free, or an empty string if devices can count as free.
         allocated: for each claim on the API server, the drivers of its devices, or none if the claim is not allocated.
-        waiting: the pods that have started here but have unprepared claims, with these claims.
+        waiting: the admitted pods that wait, without a sandbox, for claims to be prepared, with these claims.
         last_event: by namespace and name, each pod's last event that says why its claims are not prepared.
         ended: the drivers that have left their registration sockets behind. A kubelet counts these drivers as
             registered.

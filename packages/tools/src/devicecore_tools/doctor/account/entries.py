@@ -391,7 +391,7 @@ _BEGINNING = frozenset({"", "ContainerCreating", "PodInitializing"})
 
 
 def _numa_nodes(facts: Facts) -> Iterator[Entry]:
-    """Yield the NUMA nodes of devices, if the machine's NUMA nodes are unknown and the numbers have gaps."""
+    """Yield the devices' NUMA nodes with suspiciously high numbers, if the machine's NUMA nodes are unknown."""
     if facts.look.machine is None:
         named = {node for devices in facts.numa_nodes.values() for nodes in devices.values() for node in nodes}
         odd = sorted(node for node in named if node > len(named))

@@ -32,7 +32,7 @@ def _asked(question: Callable[..., Answer]) -> Answer:
 
 
 def _numa_nodes(holders: Holders, lists: Lists) -> Mapping[str, Mapping[str, tuple[int, ...]]]:
-    """Return the NUMA nodes of each resource's devices. Devices without NUMA nodes in any source are left out."""
+    """Return the NUMA nodes of each resource's devices: from plugins, else the kubelet's answer, else allocations."""
     found: dict[str, dict[str, tuple[int, ...]]] = {}
     for allocation in holders.allocations:
         found.setdefault(allocation.resource, {}).update(allocation.devices)
@@ -55,7 +55,8 @@ class Facts:
 
     `not_free` says why no device of a resource is free.
 
-    `absent` says why the kubelet has no devices of a resource. `hanging` contains the plugins that hang, by resource.
+    `absent` says why the kubelet has no healthy device of a resource. `hanging` contains the plugins that hang, by
+    resource.
     """
 
     look: Look

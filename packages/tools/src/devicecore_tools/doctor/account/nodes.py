@@ -28,8 +28,8 @@ class Counts:
         requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
         free: devices that another pod may get.
-        unhealthy: for a plugin, devices in the Node's capacity that are not allocatable; for a driver, devices with
-            such a taint.
+        unhealthy: for a plugin, devices in the Node's capacity that are not allocatable; for a driver, devices with a
+            taint that repels pods.
     """
 
     allocatable: int | None

@@ -117,7 +117,7 @@ def believed_file(look: Look) -> CheckpointSeen | None:
 
 @frozen
 class Pods:
-    """The pods that have started on this node, according to the list of pods.
+    """The pods in the list of pods, and which of them have started on this node.
 
     Attributes:
         was_read: whether the list was read.
@@ -282,7 +282,7 @@ class Holders:
     """Who holds which device.
 
     Attributes:
-        entries: the allocations of the checkpoint, by container and resource.
+        entries: the allocations in the checkpoint, by container and resource.
         allocations: every allocation that a source names: first those in the checkpoint, then those that are only in
             the kubelet's answer, then those that are only in a pod's status.
         by_device: the owners of each device, by resource.

@@ -61,7 +61,7 @@ class Closed:
 
 
 def closures(node: NodeSeen, pods: Pods) -> Iterator[Closed]:
-    """Yield each problem that keeps a Node from accepting pods. Taints set by users do not count."""
+    """Yield each problem that keeps a Node from accepting pods. Of users' taints, only a cordon counts."""
     for name, message in node.pressures.items():
         if name in _PRESSURES:
             key, which = _PRESSURES[name]

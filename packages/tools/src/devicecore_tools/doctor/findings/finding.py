@@ -63,8 +63,8 @@ class NodeCheck:
         do: the remedy, with the command.
         confirm: how to confirm the finding by hand.
         issue: the public issue or page that describes the problem.
-        patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet writes the
-            Node's status every 10 s, and a plugin needs a few seconds to register again.
+        patience: how many seconds the finding must persist unchanged if its sources are live. A kubelet takes about
+            10 s to write a change to the Node's status, and a plugin needs a few seconds to register again.
         keeps: which other pods, in addition to the named ones, the problem keeps from running.
         is_one: whether all findings of this kind count as the same finding regardless of their evidence.
     """

@@ -207,7 +207,10 @@ def check(facts: Facts, budget: Budget | None = None) -> tuple[NodeFinding, ...]
 
 
 def still_wrong(before: Iterable[NodeFinding], now: Iterable[NodeFinding]) -> tuple[NodeFinding, ...]:
-    """Return the findings of `now` that an earlier `Look` also showed with the same evidence."""
+    """Return the findings of `now` that an earlier `Look` also showed.
+
+    The evidence must be the same, unless the check has `is_one`.
+    """
     known = {_lasting(finding) for finding in before}
     return tuple(finding for finding in now if _lasting(finding) in known)
 

@@ -57,7 +57,7 @@ class UnknownField(GoodDriver):
 
 @fails("writes-valid-cdi-files")
 class SaysAnOldVersion(GoodDriver):
-    """Only from version 0.5.0 on may names start with a digit, as most UIDs do."""
+    """The CDI files have version 0.3.0, in which no name may start with a digit, as most UIDs do."""
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         return super().spec(uid, results) | {"cdiVersion": "0.3.0"}
@@ -295,7 +295,7 @@ class RemovesTheFilesOfACall(GoodDriver):
 
 @fails("keeps-the-cdi-devices-of-other-claims")
 class CleansUpAfterAFailure(GoodDriver):
-    """When a claim cannot be prepared, the driver removes the CDI files of all claims."""
+    """When a claim's device does not exist, the driver removes the CDI files of all claims."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         try:

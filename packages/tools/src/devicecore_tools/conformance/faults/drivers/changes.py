@@ -145,7 +145,7 @@ class PreparesGoneDevices(HotPlugs):
 
 @fails("keeps-the-attributes-of-its-devices")
 class LosesItsAttributes(HotPlugs):
-    """Once a device has been removed, all devices are published without attributes and capacity."""
+    """While a device is missing, the others are published without attributes or capacity."""
 
     def devices(self) -> list[Json]:
         devices = super().devices()

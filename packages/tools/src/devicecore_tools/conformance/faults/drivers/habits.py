@@ -478,7 +478,7 @@ class RestartsItself(GoodDriver):
 
 
 class PreparesSlowly(GoodDriver):
-    """Like drivers that reset or partition a device for each claim."""
+    """Like drivers that reset or partition a device for each claim: preparing a claim takes 0.3 seconds."""
 
     is_good = True
 

@@ -58,7 +58,7 @@ class DeletesItsDirectory(GoodDriver):
 
 
 class PublishesNonsense(GoodDriver):
-    """The fields of the driver's slices have wrong types."""
+    """Two fields of the driver's slices have wrong types."""
 
     def slices(self) -> list[Json]:
         return [{**spec, "devices": "none", "pool": {"name": 5}} for spec in super().slices()]

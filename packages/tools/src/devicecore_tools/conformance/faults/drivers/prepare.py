@@ -237,7 +237,7 @@ class NamesFilesWithoutNamespace(GoodDriver):
 
 @fails("prepares-the-claims-of-a-pod")
 class PreparesTheFirstClaim(GoodDriver):
-    """Of several claims in a request, the driver prepares only the first, but reports success for all."""
+    """Of two claims in a request, the driver prepares only the first, but reports success for both."""
 
     def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
         if len({claim.uid for claim in request.claims}) != 2:

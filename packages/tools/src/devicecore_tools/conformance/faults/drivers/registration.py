@@ -166,7 +166,7 @@ class RegistersOnce(GoodDriver):
 
 @fails("waits-for-a-late-kubelet")
 class Impatient(GoodDriver):
-    """The driver exits if it is not registered soon after any start but the first."""
+    """After each start but the first, the driver exits unless it is registered soon."""
 
     was_asked = False
 

@@ -119,7 +119,7 @@ class RemovesAllSockets(RollingDriver):
 
 @fails("survives-the-crash-of-a-newer-instance")
 class FollowsTheNewest(RollingDriver):
-    """The driver does nothing if the most recently started instance is dead."""
+    """The driver prepares and unprepares nothing if the most recently started instance is dead."""
 
     @property
     def newest(self) -> Path:

@@ -181,8 +181,8 @@ class PublishesOnce(GoodDriver):
 class PublishesThroughTheHelper(GoodDriver):
     """Like Go drivers: the driver is correct, except that it mistakes its own last update for the current state.
 
-    The driver updates its slices right after its start. A few seconds after someone else's change, the driver checks
-    the slices once, and then never again.
+    The driver updates its slices right after it starts. A few seconds after someone else's change, the driver checks
+    the slices once, and then waits for the next change.
     """
 
     settings = {"race": 2.5}

@@ -231,7 +231,7 @@ class UnpreparesByName(GoodDriver):
 
 @fails("frees-the-device")
 class NeverFreesDevices(GoodDriver):
-    """The driver never frees its only device, so it needs fresh directories after each check that it fails."""
+    """The driver never frees its only device, so later checks need fresh directories."""
 
     breaks_too = dict.fromkeys(
         ["prepares-each-device", "unprepares-a-claim-that-was-deleted-meanwhile"], "The device was in an earlier claim."

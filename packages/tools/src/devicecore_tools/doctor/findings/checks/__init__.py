@@ -13,7 +13,7 @@ _STARTS_EMPTY = (
     "logs the error and starts without any allocation, so devices that containers use may be allocated again."
 )
 _POD_STATUS = 10.0  # seconds until pods, checkpoint and kubelet agree after a pod has ended
-_NODE_STATUS = 15.0  # seconds: a kubelet writes the Node's status every 10 s
+_NODE_STATUS = 15.0  # seconds: a kubelet takes about 10 s to write a change to the Node's status
 _REGISTRATION = 15.0  # seconds for a plugin to register again after a restart of the kubelet
 _RESTART = 30.0  # seconds: a service manager restarts a kubelet after 10 s, and starting takes some time
 _SLICES = 40.0  # seconds: a driver's helper library publishes again 30 s after a kubelet has deleted the slices
@@ -375,9 +375,9 @@ CHECKS: tuple[NodeCheck, ...] = (
         "node-status-differs",
         "the Node's status differs from the kubelet's devices",
         find=devices.node_status_differs,
-        next="The kubelet writes the Node's status about every 10 s, so a lasting difference means that these writes "
-        "fail, that the plugin is gone, or that another program writes the status. The scheduler relies on the Node's "
-        "status.",
+        next="The kubelet takes about 10 s to write a change to the Node's status, so a lasting difference means that "
+        "these writes fail, that the plugin is gone, or that another program writes the status. The scheduler relies "
+        "on the Node's status.",
         do="Find out from the kubelet's log why it does not write the status ('Error updating node status'), and "
         "check whether another program writes it.",
         confirm="kubectl get node NODE -o jsonpath='{.status.allocatable}'",

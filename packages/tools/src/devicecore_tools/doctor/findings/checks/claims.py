@@ -66,7 +66,10 @@ def offered_and_claimed(holders: Holders, lists: Lists, claimed: ClaimedHardware
 
 
 def driver_gone(kubelet: KubeletNow, dra: DraDevices) -> Iterator[Found]:
-    """Find drivers that are not registered although pods use or await their devices, or slices list the devices."""
+    """Find drivers that are not registered although pods use or await their devices, or slices list the devices.
+
+    Also find the registration sockets that other drivers have left behind.
+    """
     if kubelet in {KubeletNow.STARTING, KubeletNow.STOPPED}:
         return  # a kubelet that has just started registers each driver within seconds
     for socket in dra.left:
@@ -184,7 +187,7 @@ def claim_without_record(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterato
 
 
 def claim_taken_away(look: Look, kubelet: KubeletNow, pods: Pods) -> Iterator[Found]:
-    """Find running pods whose ResourceClaim on the API server is gone, allocated elsewhere or not reserved for them."""
+    """Find running pods whose ResourceClaim on the API server is gone, or no longer gives them their devices."""
     if kubelet is not KubeletNow.ANSWERS or look.pod_resources.value is None:
         return
     at_server = {one.claim: one for one in look.allocations.value or ()}
@@ -236,7 +239,7 @@ def _cause(event: EventSeen) -> str:
 
 
 def pod_cannot_end(look: Look, pods: Pods, dra: DraDevices) -> Iterator[Found]:
-    """Find terminating pods that cannot end because the driver that must release their claims is gone."""
+    """Find terminating pods that cannot end because the driver that must release their claims cannot be called."""
     prepared = look.claims.value
     if prepared is None or prepared.problem:
         return

@@ -1,6 +1,7 @@
 """Checks of the devices that containers hold, and the device counts in the Node object.
 
-Law: a holder counts only if it is certain. A device that is healthy in the checkpoint may have become unhealthy since.
+Law: a holder whose pod is gone does not count. A device that is healthy in the checkpoint may have become unhealthy
+since.
 """
 
 from collections import Counter

@@ -1,6 +1,6 @@
-"""Checks of the checkpoint file and of the CDI devices in it.
+"""Checks of the checkpoint file, and of CDI devices and the files that define them.
 
-Law: a file that was not read leads to no finding.
+Law: a file that was not read yields no finding.
 """
 
 from collections import Counter

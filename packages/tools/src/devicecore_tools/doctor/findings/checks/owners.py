@@ -1,6 +1,6 @@
 """Checks of the containers that hold devices.
 
-Law: a holder is not reported if a source that was not read could explain it.
+Law: nothing is reported about a holder if a source that was not read could explain the problem.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ def request_without_device(look: Look, holders: Holders, lists: Lists) -> Iterat
     node = look.node.value
     by_resource = grouped((one.resource, one) for one in holders.missing if one.is_certain)
     for resource, missing in by_resource.items():
-        # other plugins may serve the remaining resources
+        # perhaps no device plugin serves a resource without known devices
         had_devices = node is not None and node.allocatable.get(resource) == 0
         if resource not in lists.devices and not had_devices:
             continue

@@ -40,7 +40,7 @@ _BYTES_PER_DEVICE = 13  # for each id in a list: two tags, two lengths, and the 
 def plugin_gone(
     look: Look, pods: Pods, holders: Holders, lists: Lists, absent: Mapping[str, Absence]
 ) -> Iterator[Found]:
-    """Find resources without devices whose plugin is gone, if pods hold or request them or the Node has them."""
+    """Find resources without devices whose plugin may be gone, if pods hold or request them or the Node has them."""
     node = look.node.value
     wanted = wanted_resources(pods, holders)
     for resource, one in absent.items():
@@ -177,7 +177,7 @@ def plugin_restarts(look: Look) -> Iterator[Found]:
 
 
 def plugins_differ(lists: Lists) -> Iterator[Found]:
-    """Find resources that two plugins serve with different devices."""
+    """Find resources that several plugins serve with different devices."""
     for resource, plugins in lists.differing.items():
         known = lists.known_to_kubelet.get(resource, ())
         used = [one.socket for one in plugins if one.devices and not set(known).isdisjoint(one.devices.ids)]

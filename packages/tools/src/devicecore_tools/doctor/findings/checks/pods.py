@@ -48,6 +48,6 @@ def container_cannot_start(pods: Pods) -> Iterator[Found]:
 
 
 def _resource(pod: PodSeen) -> str:
-    """Return the only extended resource that a pod requests, or an empty string if it requests none or several."""
+    """Return the resource in a pod's limits, or an empty string if the limits name none or several."""
     wanted = {resource for one in pod.pod.in_start_order for resource in one.limits}
     return wanted.pop() if len(wanted) == 1 else ""
