@@ -89,7 +89,7 @@ class PodDevicesEntry:
 
 @frozen
 class ExtraFields:
-    """Fields of the file other than `Data` and `Checksum`, such as the `BootID` of newer kubelets, as JSON by name.
+    """Fields of the file other than `Data` and `Checksum`, for example a `BootID`, as JSON by name.
 
     The checksum does not cover them. These fields are written back where they were found: before `Data`, between `Data`
     and `Checksum`, or at the end.
