@@ -72,7 +72,7 @@ class DraManager(Runs):
         metrics: measures `prepare` and `unprepare`.
         observers: notified of the health of claimed devices.
         fail_on_warnings: whether `prepare` fails if a driver returns devices that were not allocated, requests that the
-            claim does not contain, or malformed CDI names. A kubelet accepts such answers.
+            claim does not contain, or malformed CDI names, all of which a kubelet accepts.
         clock: returns monotonic seconds.
         wall_clock: returns nanoseconds since 1970; by default, a clock that ignores changes to the machine's clock.
         saver: saves the health of devices; managers may share a saver. Without a saver, each run has its own thread.
@@ -134,7 +134,7 @@ class DraManager(Runs):
         Raises:
             StoreError: the claims file can be neither used nor set aside.
             SetUpError: the transport cannot start.
-            DraStoppedError: `stop` was called in the meantime. The manager is not running then.
+            DraStoppedError: `stop` was called in the meantime, so the manager is not running.
             CalledFromInsideError: the call comes from inside a start, a store or an event of the transport.
         """
         self._check_call("start")

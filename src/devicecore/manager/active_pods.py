@@ -54,7 +54,7 @@ class ActivePods:
     def sweep(self) -> bool:
         """Forget the pods that are no longer active.
 
-        Return whether any pods were forgotten. If so, the caller must save.
+        Return whether any pods were forgotten, in which case the caller must save.
         """
         if self._state.run is None or self._pods is None or not self._pods.sources_ready():
             return False

@@ -154,7 +154,7 @@ class DeviceManager(Runs):
         Raises:
             StoreError: there is an unusable checkpoint, and it cannot be set aside.
             SetUpError: the transport cannot start.
-            ManagerStoppedError: `stop` was called in the meantime. The manager is not running then.
+            ManagerStoppedError: `stop` was called in the meantime, so the manager is not running.
             CalledFromInsideError: the call comes from inside a start, the store, the sink or an event of the transport.
         """
         self._check_call("start")

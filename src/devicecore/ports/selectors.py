@@ -15,7 +15,7 @@ class Selectors(Protocol):
     """
 
     def __call__(self, expression: str, device: PoolDevice) -> bool:
-        """Return whether an expression selects a device. Each expression is compiled only once.
+        """Return whether an expression selects a device. Compiled expressions are cached.
 
         Raises:
             SelectorError: the expression is not valid, or has no value for this device.

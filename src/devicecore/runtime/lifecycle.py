@@ -98,7 +98,7 @@ class Lifecycle:
         for `after`.
 
         Raises:
-            DeviceCoreError: a stop was called in the meantime. Nothing is running.
+            DeviceCoreError: a stop was called in the meantime, so nothing is running.
             CalledFromInsideError: the call comes from inside a start, a stop or a callback of the same object.
             ForkedError: this process is a fork of the one that started the object.
         """

@@ -185,7 +185,7 @@ class SavedState(Generic[Value]):
                 commit.error = self._commit_together((commit,), own.call)
 
     def _commit_together(self, group: Sequence[_Commit[Value]], call: OpenCall) -> Exception | None:
-        """Save the changes of `group` with one write. If that fails, return the error."""
+        """Save the changes of `group` with one write. Return the error if the write fails."""
         try:
             before = self._state.value
             value = _applied(group, before)

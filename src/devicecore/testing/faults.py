@@ -297,7 +297,7 @@ class Meanwhile:
 
 @frozen
 class Loses:
-    """The call returns without an error, but the adapter is not called: a write or an event is lost."""
+    """The adapter is not called, and a call without a result returns normally, so a write or an event is lost."""
 
     def __call__(self, call: Call) -> Answer:
         """Return an empty answer without proceeding."""

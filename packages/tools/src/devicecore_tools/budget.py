@@ -97,7 +97,7 @@ class Budget:
     def skips(self, what: str) -> bool:
         """Return whether `what` has to be skipped because the question has exceeded a limit.
 
-        If so, record it as skipped.
+        Record `what` as skipped in this case.
         """
         if not self.spent():
             return False

@@ -1,7 +1,7 @@
 """The contracts of the ports: one suite of checks per port, to run on your own adapters.
 
-Law: each check tests one sentence from the docstring of its port, and raises `AssertionError` with the expected and the
-actual value. A check needs no test framework, and waits for events instead of sleeping:
+Law: each check tests a promise that its port makes, and raises `AssertionError` with the expected and the actual value.
+A check needs no test framework, and waits for events instead of sleeping:
 
     for check in CHECKPOINT_STORE:
         check(MemoryStore)

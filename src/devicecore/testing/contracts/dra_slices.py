@@ -1,6 +1,6 @@
 """The contract of `ResourceSlices`.
 
-Law: exactly the slices of the named driver on this node are deleted.
+Law: exactly the slices of the named driver on this node are deleted, or those of all drivers if no driver is named.
 """
 
 from collections.abc import Callable, Iterable

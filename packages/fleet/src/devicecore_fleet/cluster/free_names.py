@@ -20,7 +20,7 @@ class FreeNames:
     """Knows which of the given node names were free at the start. Thread-safe."""
 
     _names: set[str]
-    _lock: threading.Lock = field(factory=threading.Lock)  # held during the lists, which are read only once
+    _lock: threading.Lock = field(factory=threading.Lock)  # held while the lists are read, which happens only once
     _is_read: bool = False
 
     def take(self, name: str, requests: KubeApiRequests) -> bool:

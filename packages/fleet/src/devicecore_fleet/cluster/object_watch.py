@@ -2,8 +2,8 @@
 
 Laws: a list counts only if it is complete. While the server is down or refuses requests, nothing is reported about any
 object, so the known state remains. After `410 Gone`, `400 Bad Request`, an unreadable event, or the third refusal in a
-row, the objects are listed again. This list never comes from a cache that may be older than the known state. An object
-with an invalid field is skipped.
+row, the objects are listed again. A list that follows such a failure never comes from a cache that may be older than
+the known state. An object with an invalid field is skipped.
 """
 
 import logging
@@ -47,7 +47,7 @@ class ObjectHandler(Protocol):
     """Receives objects. Only one thread calls a handler, and the handler owns the objects."""
 
     def wants(self, found: Json) -> bool:
-        """Return whether to keep an object. Other objects are dropped."""
+        """Return whether to keep an object, which is dropped otherwise."""
 
     def listed(self, objects: Sequence[Json]) -> None:
         """Take all selected objects. An object that is not in the list no longer exists or is no longer selected."""

@@ -159,7 +159,7 @@ class RegisteredNode(NodeStatusSink):
     def node(self) -> Json:
         """The Node as last shown by the server, or as it will be created, with this node's desired allocatable.
 
-        The returned status contains nothing else.
+        The status of the returned Node contains nothing but allocatable.
         """
         found = self._node or node_object(self._description, self._wall())
         mine, devices = self._description, self._status.allocatable
@@ -259,7 +259,10 @@ class RegisteredNode(NodeStatusSink):
     # --- called by the writer ----------------------------------------------------------------------------------------
 
     def read(self, requests: KubeApiRequests) -> bool:
-        """Read the Node again, and return whether the registered Node still exists. If it does not, call `doubt`."""
+        """Read the Node again, and return whether the registered Node still exists.
+
+        Call `doubt` if the Node is gone.
+        """
         if (node := requests.find(NODES, self.name)) is not None and node["metadata"]["uid"] == self.uid:
             if self._node is None or version_of(node) > version_of(self._node):  # otherwise, nothing has changed
                 self._take(node)
@@ -407,7 +410,7 @@ class RegisteredNode(NodeStatusSink):
         return bool(why)
 
     def _yield_to_holder(self, found: Json, *, waits: bool) -> bool:
-        """Leave the Node alone if someone else holds its Lease. Return whether someone else does.
+        """Leave the Node alone if someone else holds its Lease. Return whether the Lease is held by someone else.
 
         The Node is refused, unless `waits` is set and the Lease may expire. If the holder is alive, it renews the Lease
         during this wait.

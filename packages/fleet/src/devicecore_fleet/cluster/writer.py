@@ -3,8 +3,9 @@
 Laws: for each key, one job runs at a time, and only the newest job waits. A failed job is retried until it succeeds or
 is replaced. If more jobs are due than the server can answer, each kind of job gets its share of the requests, so no job
 has to wait for all jobs of another kind. Only a Lease that has waited for a long time takes precedence. If jobs wait
-although the server answers, threads are added up to a limit. If the server does not answer or asks for a pause, nothing
-is sent for a while. Only an answer to a request that was sent later ends this pause early.
+although the server answers, threads are added up to a limit. If the server does not answer, refuses the credentials or
+asks for a pause, nothing is sent for a while. Only an answer to a request that was sent after the last such failure
+ends the pause early.
 """
 
 import heapq

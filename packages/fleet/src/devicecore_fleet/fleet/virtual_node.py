@@ -114,7 +114,7 @@ class VirtualNode(HasLifecycle):
         self._checkpoint, self._claims_file, *self._pinned_files = _stores(
             self._directory or (shared.root and shared.root / name)
         )
-        if (metrics := shared.metrics) is not None:  # these are the metrics of all nodes together
+        if (metrics := shared.metrics) is not None:  # all nodes share these metrics
             self._checkpoint = metrics.measured(self._checkpoint, CHECKPOINT_NAME)
             self._claims_file = metrics.measured(self._claims_file, CLAIMS_NAME)
         self._managers: NodeManagers | None = None

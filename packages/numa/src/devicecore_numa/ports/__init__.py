@@ -1,1 +1,1 @@
-"""What the managers need from the outside world. For their state, they use devicecore's port `CheckpointStore`."""
+"""What the managers need from the outside world. They store their state through devicecore's `CheckpointStore`."""

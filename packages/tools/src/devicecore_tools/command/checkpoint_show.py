@@ -27,7 +27,7 @@ _WITH_NUMA_NODES = 2  # the format that records NUMA nodes; for older formats, a
 class Filter:
     """Which resources and pods are shown.
 
-    All of them are shown by default. With `free_only`, the text shows only free devices.
+    By default, all resources and pods are shown. With `free_only`, the text shows only free devices.
     """
 
     resources: tuple[str, ...] = ()

@@ -119,7 +119,7 @@ def _drivers(trial: ClaimTrial) -> str:
 
 
 def _whole_pairs(trial: ClaimTrial, request: DeviceRequest, refused: NoAllocation) -> Iterator[tuple[str, str]]:
-    """If a claim requests a part of a device that can only be allocated as a whole, say so."""
+    """Yield rows for a request for a part of a device that can only be allocated as a whole."""
     if not request.capacity:
         return
     for one in refused.verdicts:

@@ -7,7 +7,7 @@ import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-_RARE = (20_000, 20, 20)  # the defaults are 700, 10 and 10
+_RARE = (20_000, 20, 20)  # in Python 3.11, the defaults are 700, 10 and 10
 
 
 @contextmanager

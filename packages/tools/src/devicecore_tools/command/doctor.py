@@ -106,11 +106,11 @@ def doctor(
 ) -> int:
     """Read a node, and say what is wrong with its devices. Nothing is changed.
 
-    The command reads the kubelet's checkpoint and sockets, queries the kubelet's pod-resources API, and asks each
-    plugin for its identity. On request, it also reads the pods and the Node, the plugins' lists, and CDI files. It
-    prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what to do about
-    the finding, and how to confirm it. Next come the devices that are held or unusual, and last the sources, with the
-    reason if one was not read. A device whose owner is not certain is "unknown", never "free".
+    The command reads the kubelet's checkpoint and sockets and the node's CDI files, queries the kubelet's pod-resources
+    API, and asks each plugin for its identity. On request, the command also reads pods, the Node and the plugins'
+    lists. It prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what
+    to do about the finding, and how to confirm it. Next come the devices that are held or unusual, and last the
+    sources, with the reason if one was not read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor

@@ -269,7 +269,8 @@ class _Commands:
     def _meant(self, device: str) -> list[str]:
         """Return the ids that a word may mean.
 
-        These are the word itself, the part after its last `/`, and, for a number, the device with that number.
+        An id may be the word itself, the part of the word after the last `/`, or, for a number, the id with that
+        number.
         """
         return [device, device.rpartition("/")[2], *([f"{self.prefix}-{device}"] if device.isdigit() else [])]
 

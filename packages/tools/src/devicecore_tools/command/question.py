@@ -143,7 +143,7 @@ _KINDS_OF_KUBECTL = {
 
 
 def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: str) -> Question:
-    """Return the question in a string or in documents. Raises ValueError if they do not match `kind`."""
+    """Return the question in a string or in documents. Raises ValueError if the input does not match `kind`."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
         wanted = evolve(wanted, claims=()) if wanted.pods else None
@@ -157,7 +157,7 @@ def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: s
 
 
 def _claims_in(wanted: Wanted | None, place: str) -> Wanted:
-    """Return the claims in a file, including those that its pods name. Raises ValueError if the file contains none."""
+    """Return the claims in a file, including those that its pods name. Raises ValueError if there are no claims."""
     items = [item for one in (wanted.others if wanted else ()) for item in items_in(one)]
     claims = [item for item in items if item["kind"].data in CLAIM_KINDS]
     if wanted is None or not claims:

@@ -1,7 +1,7 @@
 """Events of a node and its pods, in a kubelet's words.
 
 Law: an event is named after its object and the nanosecond at which the event was first seen, so two events about an
-object at different times have different names. An API server accepts every such name.
+object at different times have different names. An API server accepts every name that `event` chooses.
 """
 
 from datetime import UTC, datetime

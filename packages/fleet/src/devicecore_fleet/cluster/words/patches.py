@@ -17,7 +17,7 @@ KEYS: Mapping[str, str] = {
     **dict.fromkeys(("conditions", "addresses"), "type"),
     **dict.fromkeys(("podIPs", "hostIPs"), "ip"),
 }
-"""The lists in a status that are merged, with the field that identifies an item. Other lists are replaced."""
+"""The lists in a status that are merged, with the field that identifies an item. A patch replaces all other lists."""
 
 
 def difference(before: Mapping[str, Any], wanted: Mapping[str, Any]) -> Json:

@@ -24,7 +24,7 @@ PENDING, RUNNING, SUCCEEDED, FAILED = "Pending", "Running", "Succeeded", "Failed
 FINAL = (SUCCEEDED, FAILED)
 
 REJECTED = "Pod was rejected: "
-"""The prefix of the message in a refused pod's status. The message of the event does not have this prefix."""
+"""The prefix of the message in a refused pod's status. The message of the pod's event does not have this prefix."""
 
 _OURS = ("PodReadyToStartContainers", "Initialized", "Ready", "ContainersReady", "PodScheduled")
 _CREATING, _INITIALIZING = ("ContainerCreating", ""), ("PodInitializing", "")
@@ -342,7 +342,8 @@ def asked_of(spec: Json, part: str) -> dict[str, Quantity]:
     """Return a pod's total `requests` or `limits` (Go: `PodRequests`, `PodLimits`).
 
     The requests of containers that run at the same time are added up, and an init container counts if it alone needs
-    more. Requests for the whole pod replace these sums. The pod's overhead is added, but only to limits that exist.
+    more. Requests and limits for the whole pod replace these sums. The pod's overhead is added, but only to limits that
+    exist.
     """
     asked = _of_containers(spec, part)
     asked |= {

@@ -78,8 +78,8 @@ def kubelet(*, once: bool, wait: float, as_json: bool, status_period: float, **n
     \b
     $ devicecore kubelet --root DIR --manifests DIR
 
-    Plugins find the kubelet's socket in DIR/device-plugins, or put their own into DIR/plugins_registry. Pods are given
-    as manifests: a new pod is admitted, a changed pod is replaced, and a deleted pod frees its devices.
+    Plugins find the kubelet's socket in DIR/device-plugins, or put their own sockets into DIR/plugins_registry. Pods
+    are given as manifests: a new pod is admitted, a changed pod is replaced, and a deleted pod frees its devices.
     DIR/pod-resources/kubelet.sock and DIR/state.json show which pod holds which device.
 
     DRA drivers put their sockets into DIR/plugins_registry. A pod that names ResourceClaims (spec.resourceClaims) runs

@@ -133,7 +133,7 @@ class LiveScreen(Screen):
 
 
 def is_live_terminal() -> bool:
-    """Return whether standard output is a terminal on which a view can be drawn. `TERM=dumb` means that it is not."""
+    """Return whether standard output is a terminal that can show a view. With `TERM=dumb`, no view is shown."""
     return sys.stdout.isatty() and os.environ.get("TERM", "dumb").lower() not in {"", "dumb", "unknown"}
 
 
