@@ -1,7 +1,7 @@
 """What a container needs to use its devices.
 
-Law: if two answers disagree about a name or path, the first answer wins, and the conflict is reported. Resources are
-visited in order of their names.
+Law: if two answers give different values for a name, or different host paths for a container path, the first answer
+wins, and the conflict is reported. Resources are visited in order of their names.
 """
 
 from collections.abc import Iterable, Mapping
@@ -137,7 +137,7 @@ def merge(responses: Mapping[ResourceName, ContainerAllocateResponse]) -> Contai
     conflicts: list[Conflict] = []
 
     def first_wins(kind: str, answered: Iterable[tuple[ResourceName, str, str, Value]]) -> dict[str, Value]:
-        """Return the first value for each name. A later value that differs is a conflict."""
+        """Return the first value for each name. A later value with a different text is a conflict."""
         first: dict[str, tuple[str, Value]] = {}
         for resource, name, text, value in answered:
             kept, _ = first.setdefault(name, (text, value))

@@ -97,7 +97,10 @@ class InvalidQuantityError(DeviceCoreError, ValueError):
 
 @frozen(repr=False)
 class InvalidLimitError(DeviceCoreError, ValueError):
-    """A container's limit that is not a whole number. `domain.quantity` reads quantities such as `500m`."""
+    """A container's limit or request that is not a whole number of at least 0.
+
+    `domain.quantity` reads quantities such as `500m`.
+    """
 
     resource: str
     limit: object

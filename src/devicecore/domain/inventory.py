@@ -130,12 +130,12 @@ class Phase(Enum):
 class Resource:
     """One resource of the node.
 
-    `plugins` are the connected instances, in order of registration. `report` is the current list, or None until a
-    plugin's first list. `stopped` is the plugin that disconnected last, and `gone_since` is the time of the
-    disconnection, or of the restart if no plugin has registered since (monotonic seconds); both are None while a plugin
-    is connected. `awaited` is whether the resource was known before a restart and no plugin has reported it since.
-    `plugin` is the connected instance that registered last, or if no instance is connected, the instance that
-    disconnected last.
+    `plugins` are the connected instances, in order of registration. `report` is the current list: until a plugin's
+    first list, it is None, or empty if the resource was known before a restart. `stopped` is the plugin that
+    disconnected last, and `gone_since` is the time of the disconnection, or of the restart if no plugin has registered
+    since (monotonic seconds); both are None while a plugin is connected. `awaited` is whether the resource was known
+    before a restart and no plugin has reported it since. `plugin` is the connected instance that registered last, or if
+    no instance is connected, the instance that disconnected last.
     """
 
     name: ResourceName
@@ -183,7 +183,7 @@ class Inventory:
         return f"<Inventory: {counted(devices, 'device')} of {counted(len(self.resources), 'resource')}>"
 
     def current_report(self, name: ResourceName) -> DeviceReport | None:
-        """Return a resource's current report, or None if the resource has expired or no list has been sent yet."""
+        """Return a resource's current report, or None if the resource has expired or no plugin has ever sent a list."""
         resource = self.resources.get(name)
         return resource.report if resource else None
 

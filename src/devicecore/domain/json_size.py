@@ -1,7 +1,7 @@
 """The cost of reading a JSON text, estimated before the text is read.
 
 Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
-itself. Writers use the same function, so any file they write can be read again.
+itself. `FileStore` examines large files with the same function before it writes them, so that they can be read again.
 
 Values are counted by the commas and opening brackets in the text, so commas and brackets inside strings also count. The
 bracket of an object counts twice, because an object takes twice the memory of a list. A null counts as two more values,

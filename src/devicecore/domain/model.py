@@ -188,7 +188,7 @@ class Container:
     a claim can serve an extended resource that a container requests.
 
     Raises:
-        InvalidLimitError: a limit is not a whole number, or below 0.
+        InvalidLimitError: a limit or request is not a whole number, or is below 0.
         TypeError: a value has the wrong type.
         ValueError: the name is empty.
     """

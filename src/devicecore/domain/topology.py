@@ -258,8 +258,8 @@ def generate_hints(
 ) -> tuple[TopologyHint, ...]:
     """Return hints for `size` devices, smallest masks first (kubelet: `generateDeviceTopologyHints`, kubelet.md 6.2).
 
-    Only NUMA nodes with devices of the resource are combined. `_masks` says which sets are examined if there are more
-    than `MAX_MASKS`.
+    Only NUMA nodes with devices of the resource are combined, or all NUMA nodes if none has such devices. `_masks` says
+    which sets are examined if there are more than `MAX_MASKS`.
     """
     must_reuse: Sequence[DeviceId] = ()
     if reusable:

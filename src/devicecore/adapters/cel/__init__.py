@@ -54,7 +54,7 @@ _MAX_VALUES = 10_000
 _TOO_LONG = "Iteration budget exceeded"
 """The library's message about an expression that visits too many elements.
 
-An expression that fails with this message is evaluated in pieces.
+An expression that fails with this message is evaluated in pieces if it can be split.
 """
 
 _TYPE_NAMES = frozenset(("kubernetes", ".", name) for name in (*functions.TYPES, "Value"))

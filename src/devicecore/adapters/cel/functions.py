@@ -22,7 +22,7 @@ from devicecore.domain.errors import InvalidQuantityError
 from devicecore.domain.quantity import MAX_QUANTITY, Quantity
 
 MAX_MADE = 64 * 1024
-"""The maximum length of a string or list returned by a function."""
+"""The maximum length of a string that `replace` or `join` returns, and of a list that `lists.range` returns."""
 
 _NANO = 10**9
 _MAX_FOUND = 1000

@@ -308,7 +308,7 @@ def with_literals_apart(tokens: list[str]) -> list[str]:
                 written[comma] = between
                 known.append(part)
             else:
-                written[comma:end] = [""] * (end - comma)  # an element of this type has been seen already
+                written[comma:end] = [""] * (end - comma)  # the element repeats another one, or comes after the limit
     return written
 
 

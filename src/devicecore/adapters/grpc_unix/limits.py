@@ -1,6 +1,6 @@
 """Limits on how much a plugin may send, and how often.
 
-Law: a plugin that exceeds a limit gets a short error, which never repeats everything that the plugin sent.
+Law: the error for a plugin that exceeds a limit is short, and never repeats everything that the plugin sent.
 """
 
 from collections.abc import Callable

@@ -97,7 +97,7 @@ def serve_plugin(
     Raises:
         TypeError: `plugin` is not a plugin.
         InvalidEndpointError: `endpoint` is not a bare file name, cannot be printed, or is the kubelet's socket.
-        SocketPathTooLongError: `directory` and `endpoint` together form a path that is too long.
+        SocketPathTooLongError: the path of the plugin's or the kubelet's socket is too long.
         DirectoryError: `directory` is the path of a kubelet's socket, or no socket can be created in that directory.
     """
     check_plugin(plugin, "serve_plugin")

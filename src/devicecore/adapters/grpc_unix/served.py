@@ -42,7 +42,9 @@ logger: logging.Logger = logging.getLogger(__name__)
 
 
 class Service(ABC):
-    """The methods of one plugin or driver. Apart from `methods`, only the event loop's thread uses this object.
+    """The methods of one plugin or driver.
+
+    Only the event loop's thread uses this object, except that worker threads call the plugin or driver through it.
 
     `name` is the name of the plugin or driver in the log.
     """
@@ -282,7 +284,7 @@ class ServedSockets(HasLifecycle, Generic[ServiceT]):
     def _tried(self, problem: str) -> None:
         """Record why no kubelet has registered the plugin or driver, or "" if a kubelet has registered it.
 
-        Log a reason once, not every second.
+        Each reason is logged once, not at each attempt.
         """
         problem = foreign_text(problem, MAX_ERROR)
         if not problem:

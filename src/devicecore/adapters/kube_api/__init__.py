@@ -1,8 +1,8 @@
 """Publishes device resources as capacity and allocatable in the status of a Node object on a kube-apiserver.
 
-Laws: The sink changes only keys that a published status named or that its field manager wrote in an earlier run. The
-sink sends the newest state and never a queue of older states. `publish` never waits for the network. This package needs
-the extra `kubernetes`.
+Laws: The sink changes only keys that a published status or the argument `leftovers` named, or that its field manager
+wrote in an earlier run. The sink sends the newest state and never a queue of older states. `publish` never waits for
+the network. This package needs the extra `kubernetes`.
 """
 
 from devicecore.system.extras import needs_extra

@@ -88,7 +88,7 @@ class RequestError(DeviceCoreError):
         cause: what failed, in one sentence.
         status: the HTTP status of a refusal, or None if the failure is not a refusal.
         reason: the API server's word for a refusal, such as `NotFound`, or an empty string if there is none.
-        pause: seconds for which the server asked clients to wait.
+        pause: the minimum number of seconds before the next attempt, usually because the server asked for a pause.
         message: the server's message, which is part of the cause.
         kind: identifies similar errors: of consecutive errors with the same value, only the first is logged. By
             default, this is the status, or the cause if there is no status.
@@ -107,12 +107,12 @@ class RequestError(DeviceCoreError):
 
     @property
     def is_passing(self) -> bool:
-        """Whether the request may succeed soon: the server has not answered, is busy or has failed."""
+        """Whether the request may succeed later: there is an outage (see `is_outage`), or the server has failed."""
         return self.is_outage or (self.status or 0) >= HTTPStatus.INTERNAL_SERVER_ERROR
 
     @property
     def is_outage(self) -> bool:
-        """Whether no request can succeed now: the server is silent, refuses the credentials or asks for a pause."""
+        """Whether other requests may fail, too: no answer was usable, or the server refused credentials or is busy."""
         return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 

@@ -1,7 +1,8 @@
 """The desired and the actual status of a Node, and two ways to write the difference.
 
-Laws: A patch contains only keys that a status named or that this field manager wrote in an earlier run. A patch names
-the version of the Node that it was computed for, so the API server refuses the patch if the Node has changed since.
+Laws: A patch contains only keys that a status or the sink's `leftovers` named, or that this field manager wrote in an
+earlier run. A patch names the version of the Node that it was computed for, so the API server refuses the patch if the
+Node has changed since.
 """
 
 from collections.abc import Collection, Iterator, Mapping

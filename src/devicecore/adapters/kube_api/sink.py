@@ -30,7 +30,7 @@ from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
 
-_MAX_PATCHES = 4  # patches per attempt: others also write to the Node, and usually the second patch is accepted
+_MAX_PATCHES = 4  # tries per attempt: others also write to the Node, and usually the second try succeeds
 _PASSWORD = re.compile(r"//[^/?#]*@")  # the password and user name in a URL, which logs must not contain
 
 

@@ -34,7 +34,7 @@ class File:
     Attributes:
         name: the file's name in the directory.
         in_force: the last usable content of the file.
-        says: the current content of the file, or None if that cannot be used.
+        says: the current content of the file, or None if it is not a readable and valid manifest.
         problem: why the current content cannot be used, or None if it can be used.
     """
 
@@ -64,7 +64,7 @@ class File:
         return self._digest is None or not self._stamp_is_reliable
 
     def read(self, path: Path, stamp: Stamp) -> bool:
-        """Read the file again. Return whether the content has changed."""
+        """Read the file again. Return whether the content or the problem has changed."""
         self._stamp, self._stamp_is_reliable = stamp, time.time() - stamp[0] / 1e9 > _RELIABLE_AFTER
         before, self._digest = self._digest, None
         try:

@@ -42,7 +42,7 @@ class Shortage:
 
 
 def shortages(claim: UnallocatedClaim, usable: Usable) -> Iterator[Shortage]:
-    """Yield the constraints of a claim that no choice of devices can satisfy.
+    """Yield constraints of a claim that no choice of devices can satisfy.
 
     Constraints on requests with alternatives, for all devices, for admin access or for shared devices are left out.
     """

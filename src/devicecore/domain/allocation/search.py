@@ -288,7 +288,7 @@ class Search:
     # --- the search -----------------------------------------------------------------------------------------------
 
     def _ways(self, place: _Place) -> Iterator[_Place]:
-        """Take each possible next device, yield where the search continues, and then undo the step."""
+        """Take each possible next step, yield where the search continues, and then undo the step."""
         requests = self.claims[place.claim].requests
         if place.request == len(requests):
             yield _Place(place.claim + 1)
@@ -357,9 +357,9 @@ class Search:
         return tuple(fits), tuple(values), device.counters and (candidate.pool.key, tuple(device.uses.items()))
 
     def _shortages(self) -> Iterator[Shortage]:
-        """Yield the constraints that no choice of devices can satisfy.
+        """Yield constraints that no choice of devices can satisfy.
 
-        A claim is left out if one of its expressions cannot be evaluated.
+        A claim is left out if it has fewer than two constraints, or if one of its expressions cannot be evaluated.
         """
         for number, claim in enumerate(self.claims):
             if len(claim.constraints) < 2:  # the search itself soon finds that one constraint cannot hold

@@ -1,7 +1,8 @@
 """Reads and writes the kubelet's health file, `dra_health_state` (kubelet-dra.md 10.5).
 
-Laws: any bytes are read as the health that a kubelet would read. If a kubelet could not read the file, `decode` raises
-an error, and the manager starts without the file. Everything that `decode` returns can be encoded again.
+Laws: any bytes within the limits of `go_json` are read as the health that a kubelet would read. If a kubelet could not
+read the file, `decode` raises an error, and the manager starts without the file. Everything that `decode` returns can
+be encoded again.
 """
 
 import re

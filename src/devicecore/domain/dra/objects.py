@@ -36,7 +36,10 @@ def resource_claim_of(manifest: object, *, uid: ClaimUid | None = None) -> Resou
 
 
 def slice_of(manifest: object) -> StoredSlice:
-    """Return a ResourceSlice of API version resource.k8s.io/v1. Raises DocumentError for anything else."""
+    """Return a ResourceSlice of API version resource.k8s.io/v1.
+
+    Raises DocumentError for a different kind of object, and if a field has the wrong type or a name is missing.
+    """
     slice_ = Value.of(manifest, "ResourceSlice")
     check_kind(slice_, "ResourceSlice")
     metadata, spec = slice_["metadata"], slice_["spec"]

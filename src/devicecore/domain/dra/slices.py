@@ -1,8 +1,8 @@
 """The devices that a driver publishes, and what must change so that the driver's ResourceSlices show them.
 
-Laws: once the changes are made, `changes` finds nothing more to do. Slices of other drivers and other nodes are never
-changed. All slices with a pool's highest generation show the desired devices, and a scheduler sees none of them until
-the pool has as many slices as it declares.
+Laws: once the changes are made, `changes` finds nothing more to do, unless slices of the highest possible generation
+had to be deleted first. Slices of other drivers and other nodes are never changed. All slices with a pool's highest
+generation show the desired devices, and a scheduler sees none of them until the pool has as many slices as it declares.
 """
 
 import re

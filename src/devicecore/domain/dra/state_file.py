@@ -1,8 +1,8 @@
 """Reads and writes the kubelet's claims file, `dra_manager_state` (kubelet-dra.md 9).
 
 Laws: equal claims in the same order result in equal bytes, which are the bytes that a kubelet would write. Any bytes
-result in what a kubelet since 1.32 would have read, or in a `CheckpointError` if the kubelet would have refused to
-start. `judge` calls a file `OK` if and only if a kubelet would start with it.
+within the limits of `go_json` result in what a kubelet since 1.32 would have read, or in a `CheckpointError` if the
+kubelet would have refused to start. `judge` calls such a file `OK` if and only if a kubelet would start with it.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -208,7 +208,7 @@ class ServedDriver(ServedSockets[DriverService]):
 
     @property
     def registered(self) -> bool:
-        """Whether the last kubelet that queried the driver has registered it."""
+        """Whether the last kubelet that answered has registered the driver."""
         return not self._problem
 
     def _is_decided(self) -> bool:
