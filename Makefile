@@ -32,7 +32,7 @@ beside = $(MAKE) --no-print-directory $(2) >$(VENV)/checks.txt 2>&1 & checks=$$!
   trap "kill $$checks" INT TERM; $(1); tests=$$?; \
   wait $$checks; checks=$$?; cat $(VENV)/checks.txt; [ $$tests = 0 ] && [ $$checks = 0 ]
 
-test: $(VENV)/.dev ## run every check that needs only Python
+test: $(VENV)/.dev ## run the checks that need only Python, except for long runs
 	@$(call beside,$(MAKE) --no-print-directory unit,lint mypy imports)
 	@echo "== all checks passed"
 
