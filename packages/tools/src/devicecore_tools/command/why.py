@@ -273,7 +273,7 @@ def _print(explained: "Sequence[Explanation]", wrong: "Sequence[NodeFinding]", t
     for one in explained:
         print_pairs(one.text, _pairs(one))
     for finding in wrong:
-        is_explained = bool(explained) and finding.code == "pod-refused"  # whose advice is to run this command
+        is_explained = bool(explained) and finding.code == "pod-refused"  # its advice is to run this command
         advice = () if is_explained else (("do", finding.do),)
         print_pairs(finding.sentence, (("next", finding.next), *advice, ("confirm", finding.confirm)))
     if trial is not None:
@@ -335,7 +335,7 @@ class _Sources:
         if pod is not None:
             sources.events_of = pod.namespace, pod.name
         look = sources.look(budget)
-        pods = look.pods if "pods" in named else Reading()  # an API server has the slices of all nodes
+        pods = look.pods if "pods" in named else Reading()  # an API server returns the pods of all nodes
         facts = Facts(Look(pods=pods, events=look.events) if is_of_pod else look)
         for source, reading in facts.look.readings.items():
             if reading.value is None and reading.place and os.devnull not in reading.place:

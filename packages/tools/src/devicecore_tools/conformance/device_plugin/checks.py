@@ -66,14 +66,14 @@ SOON = 3.0  # seconds for the first list of a stream
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
-_RESTARTED = 8  # the number of devices that are allocated after a restart, or for another resource
+_RESTARTED = 8  # the maximum number of devices that some checks allocate one by one
 _OTHERS = 2  # resources
 _ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
-_REFILLING = 3.0  # seconds for another list after an empty one
+_REFILLING = 3.0  # seconds for a list with devices to follow an empty one
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
@@ -864,7 +864,7 @@ def gives_existing_device_nodes(plugin: PluginUnderTest) -> str:
     does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
     wrong = {device: sorted(filter(None, map(_problem_of_node, given))) for device, given in nodes.items()}
     is_simulated = not any(nodes[device] and not wrong[device] for device in nodes)
-    does_not_apply_if(is_simulated, "this machine has all device nodes of no device")
+    does_not_apply_if(is_simulated, "no device has all of its device nodes on this machine")
     found = sorted({text for texts in wrong.values() for text in texts})
     require(not found, some(found))
     return f"{counted(len(frozenset().union(*nodes.values())), 'device node')}, all present"
@@ -1580,7 +1580,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
             plugin.kubelet.refusal = ""
             plugin.kubelet.serve()
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
-    if attempts:  # if nothing was refused, noticing a restart takes longer than starting a process
+    if attempts:  # a plugin that made no attempt may need longer to notice the restart
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may exit because of a refusal (api.proto)
     plugin.process.excuse(exits)
@@ -2067,7 +2067,7 @@ def _require_seen(plugin: PluginUnderTest, connection: PluginConnection, changed
 
 @check(
     INFO,
-    expected="no device that became unhealthy before is listed as healthy",
+    expected="no device that became unhealthy before the kill is listed as healthy",
     clause=f"{CHANGES} Plugins are updated while devices are broken. If the new process lists a broken device as "
     "healthy, the kubelet gives it to a pod. If the command only sends a signal to the plugin, this check cannot pass.",
 )

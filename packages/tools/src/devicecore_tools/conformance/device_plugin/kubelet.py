@@ -154,7 +154,7 @@ class PluginConnection(SocketConnection):
 
 @define
 class BareKubelet:
-    """Serves the Registration service in `directory`, and connects to the plugins for one resource.
+    """Serves the Registration service in `directory`, and connects to the plugins that register.
 
     Attributes:
         directory: the socket directory.

@@ -14,7 +14,7 @@ from devicecore_tools.conformance.model import DoesNotApply
 from devicecore_tools.conformance.process import SubjectProcess
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
-_NAME_INTERVAL = 1.1  # seconds between two starts, for plugins whose socket name contains the second of their start
+_NAME_INTERVAL = 1.1  # seconds between two starts, for plugins whose socket name contains their start time in seconds
 _GRACE = 1.0  # seconds from SIGTERM to SIGKILL, except in the check that tests SIGTERM
 _AFTER_A_CUT = 10.0  # seconds in which some plugins crash or exit because their streams have ended
 _CLOCK_STEP = 50_000_000  # nanoseconds by which a file's timestamp may lag behind the clock

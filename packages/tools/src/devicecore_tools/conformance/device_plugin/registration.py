@@ -38,7 +38,7 @@ class PluginRegistration:
     """Other resources that had devices before, but not again after the plugin came back."""
     has_returned: bool = False
     was_held_up: bool = False
-    """Whether the plugin had no processor for most of the time in which its other resources should have returned."""
+    """Whether the plugin was held up for most of the time in which its other resources should have returned."""
     _lost: str = ""  # what the plugin did instead of coming back
     _waited_for: PluginConnection | None = None
     _waited_for_first: bool = False
@@ -189,7 +189,7 @@ class PluginRegistration:
 
     @property
     def after_a_start(self) -> float:
-        """Seconds to register after the process starts. A later start may be as slow as the first."""
+        """Seconds to register after the process starts. A later start may take twice as long as the first."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
     def restart_kubelet(self, *, wipe: bool) -> int:

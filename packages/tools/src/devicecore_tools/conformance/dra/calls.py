@@ -108,7 +108,7 @@ class Calls:
         are_quick: whether a claim is prepared and unprepared within a tenth of a second, as far as known.
         fastest: the duration of the fastest successful NodePrepareResources call for new claims, in seconds.
         renew: starts the driver with fresh directories if a plain claim cannot be prepared; returns whether the driver
-            was started.
+            is registered again with complete pools.
         observer: observes all calls.
         why_not: why the last trial in `works` failed.
     """

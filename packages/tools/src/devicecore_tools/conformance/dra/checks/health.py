@@ -40,7 +40,7 @@ SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (d
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 20
-_OLDEST = 3600.0  # seconds; an earlier time is an error, such as a time in another unit
+_OLDEST = 3600.0  # seconds; a time further from the clock is an error, such as one in another unit
 _MORE = 10  # how many more open files are allowed
 _MARGIN = 2.0  # seconds by which a report may be late
 

@@ -56,7 +56,7 @@ _MANY = 8  # claims in one request
 ROUNDS = (16, 2)
 """The maximum number of claims in each round. Each claim has its own call, and the calls of a round are concurrent."""
 OVERLAP = 0.2
-"""Seconds by which the API server delays its answers, so that calls overlap."""
+"""Seconds by which the API server delays reads of claims, so that calls overlap."""
 TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 """The forms of a claim for two devices: how many devices each request has, and a description."""
 _SAMPLE = 32  # devices that are prepared one by one
@@ -66,7 +66,7 @@ _STATUS = 2.0  # seconds from the first entry in status.devices to the last
 _NAME_MAX = 255  # bytes in a file name
 METADATA_DIRECTORY = "/dra-device-metadata/"
 """The directory in which Kubernetes' kubeletplugin keeps one directory for each claim, `NAMESPACE_NAME`."""
-_LATE = 1.0  # seconds by which the API server delays an answer
+_LATE = 1.0  # seconds by which the API server delays a read of a claim
 _WORKS = 0.3  # seconds for a claim; a driver that is quicker can hardly be interrupted
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
 _SLOW = 4.0  # seconds that a slow API server takes to answer a read of a claim
