@@ -1,4 +1,4 @@
-"""Write docs/cards.md, which shows what the conformance checks find in third-party plugins and drivers: `make zoo`.
+"""Write docs/cards.md, which shows what the conformance checks find in several plugins and drivers: `make zoo`.
 
 Go programs are built from the modules of `tools.make_peers`, Python packages are installed into separate environments,
 and each runs under `devicecore conformance`. A program that knows only the kubelet's own directories runs in a mount
