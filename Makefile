@@ -227,11 +227,13 @@ clean: ## remove the environment that make has created, and everything else that
 
 PROJECTS := pyproject.toml packages/numa/pyproject.toml packages/tools/pyproject.toml packages/fleet/pyproject.toml
 
+# pip 25.1 is the first version that knows dependency groups. The other packages build our four packages in this environment
+# instead of in four new ones. pip compiles nothing, because Python compiles the few modules that are imported.
+BUILDERS := "pip>=25.1" editables hatch-fancy-pypi-readme hatchling
+
 $(VENV)/.dev: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore, its managers, tools and fleet into $(VENV)"
-	@# pip 25.1 is the first version that knows dependency groups. The other packages build our four packages in this environment
-	@# instead of in four new ones. pip compiles nothing, because Python compiles the few modules that are imported.
-	@$(PIP) install --no-compile --upgrade "pip>=25.1" editables hatch-fancy-pypi-readme hatchling
+	@$(PIP) install --no-compile --upgrade $(BUILDERS)
 	@$(PIP) install --no-compile --no-build-isolation --editable ".[cel,kubernetes,manifests,prometheus,testing]" --editable packages/numa --editable packages/tools --editable packages/fleet --group dev
 	@touch $(VENV)/.runtime $@
 
@@ -251,7 +253,8 @@ $(VENV)/.docs: $(VENV)/.dev
 
 $(VENV)/.runtime: $(PROJECTS) $(VENV)/.made
 	@echo "== installing devicecore into $(VENV)"
-	@$(PIP) install --editable . --editable packages/numa --editable packages/tools --editable packages/fleet
+	@$(PIP) install --no-compile --upgrade $(BUILDERS)
+	@$(PIP) install --no-compile --no-build-isolation --editable . --editable packages/numa --editable packages/tools --editable packages/fleet
 	@touch $@
 
 # If PYTHON is given, it has to be this interpreter, so an environment that make has created with another one is created
