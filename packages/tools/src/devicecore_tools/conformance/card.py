@@ -116,7 +116,7 @@ def _row(result: Result) -> str:
 
 
 def _output(report: Report) -> Iterator[tuple[str, str]]:
-    """Yield the output before each exit, and the last output of a failed run. Each comes with a title."""
+    """Yield the output before the exits in `crashes`, and the last output of a failed run, each with a title."""
     for sentence, printed in crashes(report):
         yield f"The {report.kind} exited on its own: {sentence}", _lines(printed.splitlines())
     if (report.failures or report.cannot_run) and report.output:

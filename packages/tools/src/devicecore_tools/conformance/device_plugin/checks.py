@@ -1958,7 +1958,7 @@ def reports_health_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
 
 @check(MUST, expected=CHANGED, clause=CHANGES)
 def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
-    """Unless a change was listed after a kubelet restart, the --provoke-health command is run without a restart."""
+    """Unless a change was listed after a kubelet restart, the --provoke-health command is run, and lists are read."""
     _require_provocation(plugin)
     if plugin.seen.health_changes:
         return f"seen after a kubelet restart: {_changed(plugin.seen.health_changes)}"

@@ -59,7 +59,7 @@ def run(
         allow_shared_directory: whether to accept a directory with any owner and mode.
         registry: whether the plugin waits in the directory for the kubelet's plugin watcher instead of calling
             Register. In that case, no socket in the directory is deleted.
-        checks: the checks to run, in this order.
+        checks: the checks to run. The report lists them in this order, but those in `LAST` run last.
         on_ready: called with the directory when plugins can register there.
         on_result: called with each result, except those of checks that were never started.
 

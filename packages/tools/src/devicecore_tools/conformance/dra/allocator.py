@@ -171,7 +171,7 @@ class Allocator:
 
 
 def _asks_for_all(spec: Mapping[str, Any]) -> bool:
-    """Return whether a claim's request is for all devices."""
+    """Return whether a request in a claim's spec is for all devices."""
     return '"All"' in json.dumps(spec)
 
 

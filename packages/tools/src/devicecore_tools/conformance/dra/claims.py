@@ -427,7 +427,7 @@ class Claims:
         return self._own_request().get("allocationMode") == "All"
 
     def _share_of_capacity(self) -> Json | None:
-        """Return an eighth of each capacity, or None unless all devices can be shared and none has a request policy."""
+        """Return what `_share_of` returns for all devices if all of them can be shared, otherwise None."""
         shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
         return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 

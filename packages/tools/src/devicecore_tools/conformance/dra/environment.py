@@ -242,7 +242,7 @@ class Environment:
         return set(names_in(self.cdi))
 
     def contains(self, path: str) -> bool:
-        """Return whether a path is below one of the run's directories, in which case the file may be deleted."""
+        """Return whether a path is below the registry, the plugins directory or a directory made for the run."""
         real = Path(path).resolve()
         return any(real.is_relative_to(root.resolve()) for root in (self._root, self.registry, self.plugins))
 

@@ -177,7 +177,7 @@ class PublishedSlices:
     def wait_complete(self) -> bool:
         """Wait until all pools are complete, and return whether they are.
 
-        Once a driver has been late, which a check reports, the driver gets less time.
+        If the driver was late at the previous wait, which a check reports, the driver gets less time.
         """
         limit = min(self.settings.republishing, _AFTER_LATE) if self.was_late else self.settings.republishing
         is_complete = bool(self.process.wait(self.is_complete, limit))

@@ -530,7 +530,7 @@ def _of_another(
 
 
 def _targets(edits: Edits) -> Iterator[tuple[str, str]]:
-    """Yield each setting that the edits change in a container, with its value."""
+    """Yield the variables, paths and interfaces that the edits set in a container, each with its value."""
     for text in edits.env:
         name, _, value = text.partition("=")
         yield f"the variable {name}", value

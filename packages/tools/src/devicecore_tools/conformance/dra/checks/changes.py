@@ -37,7 +37,7 @@ def _run(driver: DriverUnderTest, command: str) -> str:
 
 
 def _provoke(driver: DriverUnderTest) -> None:
-    """Run the command, and wait until the published devices have changed."""
+    """Run the --provoke-devices command, and wait until the published devices have changed."""
     if not driver.settings.provoke_devices:
         return
     change = driver.seen.change = ChangeOfDevices(driver.slices.catalogue)

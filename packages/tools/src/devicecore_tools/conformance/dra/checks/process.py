@@ -293,9 +293,9 @@ def stays_while_the_api_server_is_away(driver: DriverUnderTest) -> str:
     clause="When an API server comes back, all drivers of all nodes connect to it. (Kubernetes API concepts, backoff)",
 )
 def waits_between_connections_to_the_api_server(driver: DriverUnderTest) -> str:
-    """The API server is replaced by a process that closes every connection, and the connections are counted."""
+    """The API server is replaced by a server that closes every connection, and the connections are counted."""
     own_process(driver)
-    # Another process may take the port.
+    # Another process may have taken the port.
     with skipping(OSError), _without_api_server(driver), _counted_connections(driver.api.address) as connections:
         driver.process.pause(_AWAY)
         number = len(connections)

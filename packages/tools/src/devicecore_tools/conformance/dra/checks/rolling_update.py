@@ -67,8 +67,8 @@ def two_instances(
 ) -> Iterator[Two]:
     """Run a newer instance alongside the driver in this block.
 
-    If the newer instance was not registered, raises what `not_registered` returns for that instance's last output. The
-    default is Skip, because a separate check reports that.
+    If the newer instance was not registered, the block is not run, and what `not_registered` returns for that
+    instance's last output is raised: by default Skip, because a separate check reports that.
     """
     old = driver.registration.reachable
     driver.process.versions.append(driver.api.store.version)  # the newer instance may publish an empty pool first
