@@ -21,7 +21,7 @@ from devicecore_tools.conformance.processes import orphans_come_here
 
 NOT_MADE = {Verdict.SKIPPED, Verdict.UNDECIDED}
 BY_NAME = {check.name: check for check in CHECKS}
-QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=3.0, seed=1, budget=1000)
+QUICK = DriverTestSettings(starting=60, returning=60, republishing=60, quiet=3.0, outage=3.0, seed=1, budget=1000)
 IS_STORM = bool(os.environ.get("STORM"))
 TRIES_ALL_FAULTS = IS_STORM or bool(os.environ.get("FAULTS"))
 SLOW = {

@@ -35,6 +35,8 @@ class DriverTestSettings:
             deleted. Slices are deleted only after that time, which extends the run.
         grace: how long the driver may take to exit after SIGTERM. Kubernetes gives a pod 30 seconds by default.
         quiet: how long the driver is observed without being called.
+        outage: how long the API server is unavailable. Drivers that look for obsolete claims often do so every ten
+            seconds.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
         undo_devices: a shell command that undoes the change made by `provoke_devices`.
         kills: how many times the driver is killed during a prepare call.
@@ -64,6 +66,7 @@ class DriverTestSettings:
     race: float = 32.0
     grace: float = 30.0
     quiet: float = 5.0
+    outage: float = 12.0
     provoke_devices: str = ""
     undo_devices: str = ""
     kills: int = 2
@@ -74,5 +77,5 @@ class DriverTestSettings:
     elapsed: float = 0.0
 
 
-FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, kills=10, budget=290.0)
+FULL: DriverTestSettings = DriverTestSettings(republishing=120.0, quiet=30.0, outage=30.0, kills=10, budget=290.0)
 """The settings for a full run."""

@@ -57,7 +57,6 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(state, when=(CORRUPTION,)),
     *_made(situations, unprepare, when=(LOSS,)),
     *_made(situations, when=(REGISTRATION,)),
-    *_made(situations, when=(OUTAGE,)),
     *_made(state, when=(Moment.CALM,)),
     *_made(situations, slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
@@ -65,6 +64,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(registration, slices, when=(KUBELET_RESTART,)),
     *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after it starts
     *_made(changes, when=(changes.CHANGE,)),
+    *_made(situations, health, when=(OUTAGE,)),
     *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the slowest
     *_made(whole_run, when=(Moment.END,)),

@@ -88,9 +88,8 @@ def _register_again(driver: DriverUnderTest) -> None:
 
 
 def _take_api_server_away(driver: DriverUnderTest) -> None:
-    """Stop the API server for as long as a quiet time, which is half a minute in a full run."""
     with driver.without_api_server():
-        driver.process.pause(driver.settings.quiet)
+        driver.process.pause(driver.settings.outage)
     driver.slices.wait_complete()
 
 
@@ -171,5 +170,10 @@ KUBELET_RESTART = Occurrence(
     _restart_kubelet,
     end=lambda driver: wait_republished(driver, driver.settings.republishing),
 )
-OUTAGE = Occurrence("the API server is unavailable for a while", _take_api_server_away)
+# A client pauses longer after each failure, so that it may be late in later checks. A restart resets the pauses.
+OUTAGE = Occurrence(
+    "the API server is unavailable for a while",
+    _take_api_server_away,
+    undo=lambda driver: driver.registration.after(driver.process.start),
+)
 QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from devicecore.domain.text import counted
-from devicecore_tools.conformance.dra.checks.events import QUIET
+from devicecore_tools.conformance.dra.checks.events import OUTAGE, QUIET
 from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
@@ -250,7 +250,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
 
 
 @across(
-    QUIET,
+    OUTAGE,
     SHOULD,
     core=True,
     expected="each device is reported again within the shortest limit in the first report",
@@ -259,7 +259,7 @@ def keeps_the_health_stream_open(driver: DriverUnderTest) -> Parts:
     found=("kubernetes/kubernetes#140819",),
 )
 def repeats_its_reports_of_health(driver: DriverUnderTest) -> Parts:
-    """NodeWatchResources is called, and the time between two reports on each device is measured."""
+    """The time between two reports on each device is measured, while the API server is unavailable."""
     before = driver.process.waits
     with watching(driver) as watch:
         yield

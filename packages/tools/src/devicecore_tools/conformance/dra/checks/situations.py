@@ -301,13 +301,10 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
     (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
-    (OUTAGE, "without-the-api-server"): (SHOULD, (KEEPS,)),
+    (OUTAGE, "without-the-api-server"): (MUST, (KEEPS,)),
     (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
 """For each event: the ending of its checks' names, their severity, and the observations, in this order."""
-
-_ONLY_IN_FULL = (OUTAGE,)
-"""Events that take half a minute, so that a default run has no time for them."""
 
 NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
@@ -360,7 +357,6 @@ def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation)
         seen.clause,
         look,
         group="situations",
-        is_core=event not in _ONLY_IN_FULL,
         when=event,
     )
 
