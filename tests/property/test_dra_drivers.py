@@ -147,6 +147,8 @@ def test_the_health_that_is_kept_has_a_bound(history: Sequence[tuple[DriverName,
             known = cache.drivers.get(driver, {}).keys() | {f"pool/{item.device}" for item in reported}
             cache = update.cache
             assert len(cache.drivers[driver]) + update.forgotten == len(known)
+            kept = [cache.drivers[driver].get(f"pool/{item.device}") for item in reported]
+            assert {item.updated for item in kept if item} <= {now}  # never an older report on the same device
             sizes = [len(devices) for devices in cache.drivers.values()]
             assert max(sizes) <= 12
             assert sum(sizes) <= 18

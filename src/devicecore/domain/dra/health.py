@@ -132,7 +132,7 @@ class HealthCache:
         room = min(MAX_SIZE_OF_DRIVER, MAX_SIZE - others)
         forgotten = 0
         if (size := _size(devices.values())) > room:
-            kept, size = _fitting({**new, **before}, room)
+            kept, size = _fitting({**new, **devices}, room)
             forgotten, devices = len(devices) - len(kept), kept
         after = HealthCache({**self.drivers, driver: devices}, {**self._all_sizes(), driver: size})
         return HealthUpdate(after, frozenset((driver, item.pool, item.device) for item in changed), forgotten)
