@@ -202,7 +202,7 @@ class ServedDriver(ServedSockets[DriverService]):
         waiting, the new action replaces it. An action is called in the caller's thread or in a worker thread, and never
         in two threads at once.
         """
-        with self._attempted:
+        with self._lock:
             self._once_registered = action
         self._act()
 
@@ -264,7 +264,7 @@ class ServedDriver(ServedSockets[DriverService]):
 
     def _act(self) -> None:
         with self._acting:
-            with self._attempted:
+            with self._lock:
                 action = self._once_registered
                 if self._problem or action is None:
                     return
