@@ -24,6 +24,7 @@ from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix import GrpcUnixTransport, serve_plugin
 from devicecore.adapters.memory import MemorySink, MemoryStore, MemoryTransport
 from devicecore.adapters.memory_dra import MemoryClaims, MemoryDriverTransport
+from devicecore.domain.device_list import DeviceList
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
 from devicecore.domain.dra.errors import DriverAnswerTooLargeError, PrepareError
 from devicecore.domain.dra.model import (
@@ -38,10 +39,11 @@ from devicecore.domain.dra.model import (
 from devicecore.domain.dra.state_file import ClaimEntry, encode
 from devicecore.domain.errors import PluginAnswersTooLargeError
 from devicecore.domain.json_size import MAX_OF_OWNER
-from devicecore.domain.model import ContainerClaim, PodClaim
+from devicecore.domain.model import ContainerClaim, PluginId, PodClaim
 from devicecore.dra_manager import DraManager
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.ports.store import CheckpointStore
+from devicecore.system.list_check import DeviceListError, ListCheck
 from tests.adapters.peers import RawPlugin, register, wait_until
 from tests.reliability.scale import scale
 
@@ -214,6 +216,13 @@ def test_a_checkpoint_beyond_the_limit_is_read_and_large_answers_are_refused(mon
         assert isinstance(manager.admit(pod_with(GPU, "large")), Refused)
         plugin.size = 1_000
         assert isinstance(manager.admit(pod_with(GPU, "small")), Admitted)
+
+
+def test_commas_in_device_ids_count_as_values_in_the_checkpoint() -> None:
+    """Eight plugins with such lists used to make the checkpoint unreadable."""
+    devices = DeviceList.of(Device(DeviceId(f"{number}".rjust(4_000, ","))) for number in range(85))
+    with pytest.raises(DeviceListError, match=r"would take up 11,\d{3},\d{3} bytes in the checkpoint"):
+        ListCheck(PluginId(GPU, "plugin.sock", 1), None).look(85 * 4_000, devices)
 
 
 def test_the_list_of_a_plugin_has_a_limit_in_the_checkpoint_and_a_warning(directory: Path, caplog: Caplog) -> None:

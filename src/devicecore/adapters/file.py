@@ -29,7 +29,7 @@ MAX_CHECKPOINT_BYTES = 32 * 1024 * 1024
 The file is rewritten for each pod.
 """
 
-_MANY_BYTES = 4 * STATE.max_values  # only commas and brackets in names can give a shorter file too many values
+_MANY_BYTES = STATE.max_values // 2  # a byte counts as at most two values
 
 
 class FileStore:

@@ -94,8 +94,10 @@ class ListCheck:
 
     def _look_at_share(self, size: int, ids: Sequence[DeviceId]) -> None:
         """Refuse a list that would leave other plugins too little space in the checkpoint."""
-        # In JSON, a character takes up at most six bytes, so most lists can be accepted without being rendered.
-        is_small = max(6 * size, 40 * len(ids)) < MAX_OF_OWNER // 2
+        # In JSON, a character takes up at most six bytes, so most lists can be accepted without being rendered. An id
+        # also takes up the comma after it, and those inside it.
+        separators = share_of_file("".join(ids).encode(errors="replace")) + 40 * len(ids)
+        is_small = max(6 * size, separators) < MAX_OF_OWNER // 2
         before, self._in_file = self._in_file, 0 if is_small else share_of_file(json_text(ids))
         if self._in_file > MAX_OF_OWNER:
             self._refuse(f"would take up {self._in_file:,} bytes in the checkpoint, expected at most {MAX_OF_OWNER:,}")
