@@ -37,7 +37,7 @@ class Verdict(Enum):
     SKIPPED = "skipped"
     """The check does not apply: the subject or the user says that the subject does not have the feature."""
     UNDECIDED = "undecided"
-    """The check applies but was not run, because of the run itself or because of another check's finding."""
+    """The check applies but was not decided: because of the run or the machine, or because another check failed."""
 
 
 class Failure(Exception):  # noqa: N818 - it is a result of a check, not an error of this program
@@ -67,7 +67,7 @@ class Skip(Exception):  # noqa: N818 - it is a result of a check, not an error o
 
 
 class DoesNotApply(Skip):
-    """Raised by a check for an optional feature that the subject does not have. The text names the feature."""
+    """Raised by a check for an optional feature that the subject does not have. The text says why."""
 
 
 class DevicesInUse(Skip):
@@ -258,7 +258,7 @@ class Report:
 
     @property
     def undecided(self) -> tuple[Result, ...]:
-        """The results of the checks that apply but were not run."""
+        """The results of the checks that apply but were not decided."""
         return self._ended(Verdict.UNDECIDED)
 
     @property

@@ -72,7 +72,8 @@ FORMS: Sequence[Form] = (
 )
 """The forms of claims.
 
-Only the forms for which half of the free devices suffice are used; for a slow driver, only the first two.
+The claims use at most half of the free devices, or the only one, so some forms may be left out. For a slow driver,
+only the first two forms are tried.
 """
 
 _OTHER = "conformance-other.example.org"
@@ -113,7 +114,7 @@ class Situation:
     listener: socket.socket | None = None
 
     def begin(self, driver: DriverUnderTest) -> None:
-        """For the first cell, prepare a claim of each form, using at most half of the free devices, or one device."""
+        """For the first cell, prepare claims, using at most half of the free devices, or the only one."""
         if self.left == 0:
             self.known.clear()
             self.plant(driver)
