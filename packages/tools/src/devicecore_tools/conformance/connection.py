@@ -117,7 +117,7 @@ class SocketConnection:
         return True
 
     def why_not(self) -> str:
-        """Return why the plugin's socket is unreachable."""
+        """Return why the socket at `path` is unreachable."""
         path = foreign_text(self.path)
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1)

@@ -230,7 +230,7 @@ class Environment:
         return [Path(path) for path in _below(self.plugins) if _size(path)]
 
     def cdi_files(self) -> dict[Path, bytes]:
-        """Return the files in the CDI directory with their contents.
+        """Return the files of up to 4 MiB in the CDI directory with their contents.
 
         Raises:
             OSError: the directory was removed, there are too many files, or the files are too large.

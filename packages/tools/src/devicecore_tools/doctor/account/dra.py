@@ -176,7 +176,7 @@ class DraDevices:
 
 
 def registered_drivers(look: Look) -> Iterator[str]:
-    """Yield the names of the drivers that have answered at their registration sockets."""
+    """Return the names of the drivers that have answered at their registration sockets."""
     named = look.sockets.value.named if look.sockets.value else {}
     return (said for kind, said in named.values() if kind == _DRIVER and said)
 

@@ -189,7 +189,7 @@ def keeps_the_attributes_of_its_devices(driver: DriverUnderTest) -> Parts:
     ),
 )
 def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
-    """Claims are prepared, the --provoke-devices command is run, and the claims are unprepared."""
+    """Claims are prepared, --provoke-devices is run, and claims for lost or newly tainted devices are unprepared."""
     _require_command(driver)
     claims = [driver.calls.ready(devices=[device]) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
@@ -211,7 +211,7 @@ def unprepares_a_claim_of_a_gone_device(driver: DriverUnderTest) -> Parts:
     ),
 )
 def refuses_a_device_that_has_gone(driver: DriverUnderTest) -> Parts:
-    """Claims are allocated, --provoke-devices is run, and the driver is asked to prepare a claim for a lost device."""
+    """Claims are allocated, --provoke-devices is run, and the driver is asked to prepare claims for lost devices."""
     _require_command(driver)
     claims: list[Claim] = [driver.claims.on(device) for device in driver.claims.allocatable[:_SEVERAL]]
     yield
