@@ -33,7 +33,7 @@ class ActivePods:
         self._running = frozenset(self._pods.running_containers()) if self._pods else frozenset()
 
     def is_active(self, pod: PodUid) -> bool:
-        """Return whether a pod is active. Without a pod source, a pod is active from its admission until `evict`."""
+        """Return whether a pod is active. Without a pod source, a pod is active while it holds devices."""
         return pod in (self._pods.active_pods() if self._pods else self._state.value.ledger.allocations)
 
     def is_already_running(self, pod: Pod, container: Container) -> bool:

@@ -148,7 +148,7 @@ class Admissions:
             settle = self._ask(request, decision, self._time_left(admission))
 
     def _ask(self, request: ResourceRequest, question: AskPlugin, time_left: float) -> Settle:
-        """Ask the plugin. If there is a policy, also consult the policy, and pass it the plugin's preference."""
+        """Ask the plugin or, if there is a policy, the policy. A policy also gets the plugin's preference, if any."""
         state, policy = self._state.value, self._policy
         if policy is None:
             preferred = self._plugins.preferred(request.resource, question, time_left)

@@ -61,8 +61,8 @@ class DeviceManager(Runs):
         transport: connects the manager to plugins.
         store: where the checkpoint is kept.
         sink: where capacity and allocatable are published.
-        pods: knows which pods are active; without `pods`, a pod is active from its admission until `evict`.
-        metrics: counts registrations and measures Allocate calls.
+        pods: knows which pods are active; without `pods`, a pod is active while it holds devices.
+        metrics: counts registrations, and measures Allocate calls and admissions.
         topology: the machine's NUMA nodes and the policy for them.
         hint_providers: other components with NUMA preferences, such as a CPU manager, in the order in which they are
             called.

@@ -28,7 +28,7 @@ class Publisher:
         self._sink = sink
         self._state = state
         self._lock = threading.Lock()
-        self._call: OpenCall | None = None  # the latest call that published to the sink
+        self._call: OpenCall | None = None  # the call that is publishing to the sink
         self._published = NodeStatus()
         self._removed: tuple[ResourceName, ...] = ()  # resources whose removal has not been published yet
 

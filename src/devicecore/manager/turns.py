@@ -20,10 +20,7 @@ Affinity = Collection[NumaNode] | None
 
 
 class _Witness(set[PodUid]):
-    """A set to which each pod is added when its admission starts.
-
-    Unlike a plain set, this class supports weak references.
-    """
+    """A set to which each pod is added when its admission starts."""
 
 
 class AdmissionTurns(Turns[PodUid]):

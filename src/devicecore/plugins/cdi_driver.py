@@ -119,8 +119,8 @@ class CdiDriver(DraDriver, ABC):
         cdi_directory: the directory where CDI files are written, which is created if it is missing.
         cdi_kind: the vendor and class of the CDI names; by default `<driver>/device`.
         cdi_version: the oldest version of the CDI specification that supports everything that `edits` uses. The version
-            is at least 0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not start
-            with a digit.
+            must be at least 0.5.0, because device names start with the claim's UID, and before 0.5.0 they could not
+            start with a digit.
 
     Raises:
         CdiKindError: no CDI name can have this kind.

@@ -1,7 +1,8 @@
 """A base class for plugins that poll their devices.
 
 Law: a change in the list (devices, their health or their NUMA nodes) is reported within one poll interval after
-`devices` begins to return the changed list. A plugin without a listener is not polled.
+`devices` begins to return the changed list, unless `devices` has just raised an error. A plugin without a listener is
+not polled.
 """
 
 import threading

@@ -36,7 +36,8 @@ class SimulatedDriver(CdiDriver):
         cdi_directory: where CDI files are written.
 
     Raises:
-        CdiKindError: the driver's name starts with a digit, which is not allowed in a CDI name.
+        CdiKindError: the driver's name cannot be the vendor in a CDI name, for example because the name starts with a
+            digit.
     """
 
     def __init__(
@@ -69,7 +70,7 @@ class SimulatedDriver(CdiDriver):
 
 
 def parts_of(device: str, parts: int) -> tuple[str, ...]:
-    """Return the names of the parts that a scheduler can divide a device into."""
+    """Return the names of a device's parts, which a scheduler can allocate separately."""
     return tuple(f"{device}-part-{number}" for number in range(parts))
 
 

@@ -99,6 +99,7 @@ class CurrentState(Generic[Value]):
         Raises:
             TimeoutError: the condition was not met within `timeout` seconds. The error contains the last value.
             TypeError: `condition` cannot be called with one argument, or `timeout` is not a number.
+            ValueError: `timeout` is negative.
         """
         check_callable("wait_for: condition", condition, "the state")
         check_seconds("wait_for: timeout", timeout)

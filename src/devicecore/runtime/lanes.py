@@ -66,7 +66,7 @@ class JobLanes(Generic[Job]):
     def _next(self) -> tuple[Needs, list[Job]] | None:
         """Return the next jobs that need no resource that a running job needs.
 
-        If there are no such jobs, return None, which ends the thread.
+        If there are no such jobs, return None, so that `_serve` ends.
 
         A thread also finds the jobs that need the resources that it has just released, so no job is left over.
         """

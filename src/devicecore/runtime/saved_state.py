@@ -254,8 +254,8 @@ class SavedState(Generic[Value]):
         except Exception:  # noqa: BLE001 - a bug in the store, and no caller to raise it to
             _log.exception("saving failed")
         else:
-            # `is_behind` is not set before the save, because an interrupt may end the save. A newer value has its own
-            # request.
+            # `is_behind` is cleared only after the save, because an interrupt may end the save. A newer value has its
+            # own request.
             self.is_behind = self._state.value is not value
 
     def _write(self, value: Value, call: OpenCall) -> None:

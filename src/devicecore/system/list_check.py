@@ -22,7 +22,8 @@ MAX_NUMA_NODES = 1024
 MAX_DEVICES = 250_000
 """The maximum number of devices in one list.
 
-A list of 4 MB, which is a kubelet's limit, contains fewer devices than this if their ids have at least six characters.
+A list of 4 MB, which is a kubelet's limit, contains fewer healthy devices than this if their ids have at least six
+characters.
 """
 
 MAX_DEVICE_ID = 4096

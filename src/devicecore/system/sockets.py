@@ -61,7 +61,7 @@ def is_served(path: str) -> bool:
 
     The check is needed because gRPC replaces even a served socket.
 
-    Raises OSError.
+    Raises OSError if this process may not connect to the socket, or if the path is too long.
     """
     with socket.socket(socket.AF_UNIX) as probe:
         probe.settimeout(1)

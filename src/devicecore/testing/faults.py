@@ -174,8 +174,9 @@ class Script:
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
-        Raises ValueError if `method` differs from the name of a call only in capitalization, as `allocate` differs from
-        `Allocate`. Raises TypeError if a fault is a class, or cannot be called with one argument.
+        Raises ValueError if `method` differs from the name of a call only in capitalization or underscores, as
+        `allocate` differs from `Allocate`. Raises TypeError if a fault is a class, or cannot be called with one
+        argument.
         """
         _check(method, faults)
         checked(nth, int, "Script.on: nth")
@@ -348,7 +349,7 @@ class Gate:
 
 @frozen
 class AnswersNothing:
-    """A plugin's answer has no container response, or its list has no devices."""
+    """A plugin's answer or list is empty."""
 
     def __call__(self, call: Call) -> Answer:
         """Proceed, and return an empty answer."""

@@ -65,7 +65,7 @@ _TRAPS = (
     *("٣", "gpu-٣", "²", "ä", "a\u0308", "😀", "\N{LINE SEPARATOR}", "<&>", "", " ", "a,b"),
 )
 _HELD = tuple(DeviceId(f"gpu-{number}") for number in range(6))
-_MAX_STEPS = 6  # how many reservations, confirmations, releases and evictions a ledger goes through
+_MAX_STEPS = 6  # the maximum number of reservations and evictions that a ledger goes through
 _TEXT = st.text(st.characters(codec="utf-8"), max_size=8)  # all characters that a protobuf string can contain
 _WORDS = st.sampled_from(("a", "b", "c"))
 

@@ -13,7 +13,7 @@ from devicecore.wire import dra_health_v1alpha1 as health
 from devicecore.wire import dra_v1, dra_v1beta1
 
 MAX_CLAIMS = 1_000
-"""The maximum number of claims in an answer. A pod has at most 32 entries for claims."""
+"""The maximum number of claims in an answer. A request names claims of one pod."""
 
 MAX_DEVICES = 10_000
 """The maximum number of devices in an answer or in a health report. A claim has at most 32 allocated devices."""

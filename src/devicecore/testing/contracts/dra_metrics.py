@@ -27,7 +27,7 @@ MakeDraMetrics = Callable[[], DraMetricsHarness]
 """Creates an adapter that has counted nothing yet."""
 
 DRA_METRICS: Suite[MakeDraMetrics] = Suite()
-"""The checks for every adapter that counts."""
+"""The checks for every `DraMetrics` adapter."""
 
 
 @DRA_METRICS.check

@@ -1,6 +1,6 @@
 """The contract of `Metrics`.
 
-Law: every call is counted once, for the resource that the call names.
+Law: every call is counted once, and only for the resource that the call names, if any.
 """
 
 from collections.abc import Callable

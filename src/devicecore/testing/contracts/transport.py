@@ -205,7 +205,7 @@ def reads_what_the_plugin_answered(make: MakeTransport) -> None:
 
 @PLUGIN_TRANSPORT.check
 def reads_receipts_of_an_earlier_process(make: MakeTransport) -> None:
-    """Any transport can read a receipt from an earlier process, without the plugin."""
+    """A new transport can read a receipt from an earlier transport, without the plugin."""
     with connected(make) as (running, _, id_):
         receipt = running.transport.allocate(id_, IDS)
     with make() as harness:

@@ -2,8 +2,9 @@
 
 Laws: a container's state at a given time depends only on its behavior, its start and that time, so a restart of the
 node does not change the state. Containers restart as in a kubelet: the first time at once, then after 10 seconds, and
-then after twice as long each time, up to five minutes. A container that a probe has stopped restarts at once if it ran
-for longer than its back-off.
+then after twice as long each time, up to five minutes. If a probe stops the container, the first two restarts come at
+once, and a back-off counts from the container's previous exit. A run of more than ten minutes resets the back-off to 10
+seconds.
 """
 
 import re

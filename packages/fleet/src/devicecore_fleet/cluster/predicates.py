@@ -109,7 +109,7 @@ class NodeRoom:
 
 
 def unsuited(pod: Json, node: Json) -> PodRefusal | None:
-    """Return why a kubelet would refuse a pod regardless of other pods on the Node, or None if it would not do so."""
+    """Return why a kubelet would refuse a pod because of the Node's labels or taints, or None if it would not do so."""
     if not _is_selected(pod, node):
         return _NOT_SELECTED
     for one in (node.get("spec") or {}).get("taints") or ():

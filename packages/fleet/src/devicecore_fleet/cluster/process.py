@@ -1,7 +1,7 @@
 """The identity of this process, by which other processes find out whether this process is still alive.
 
 Law: a process counts as ended only if this is certain: either the process ran on this machine and its process id is
-free or reused, or this process now holds a lock that the process held.
+free, reused or a zombie's, or this process now holds a lock that the process held.
 """
 
 import os

@@ -55,7 +55,7 @@ class NodeReads:
     _reading: set[PodProofs] = field(factory=set)
 
     def await_read(self, name: str, proofs: PodProofs) -> None:
-        """Record that the node `name` has a new pod, so that any node's next request also reads the Node `name`."""
+        """Record that the node `name` has a new pod, so that another node's request may also read that Node."""
         with self._changed:
             self._awaiting[name] = proofs
 

@@ -257,7 +257,7 @@ class PodRecord:
         return Behavior() if lasts is None else Behavior(_COMPLETED, lasts)
 
     def lives(self, wall: datetime) -> Mapping[str, Life]:
-        """Return the states of the pod's containers that have a behavior.
+        """Return the states of all of the pod's containers if one of them has a behavior, and none otherwise.
 
         If the pod has ended, these are the states when it ended.
         """
@@ -274,9 +274,9 @@ class PodRecord:
         return found
 
     def look(self, now: float, wall: datetime) -> list[Said]:
-        """Update the containers that have a behavior, and schedule the next update. Return a kubelet's events."""
+        """Update the containers' states, and schedule the next update. Return a kubelet's events."""
         said, before = self.read_behaviors(), self._lives
-        if not self._behaviors and not before:  # nearly all pods have no such containers
+        if not self._behaviors and not before:  # nearly all pods have no containers with a behavior
             self.change_at = math.inf
             return said
         self._lives = {} if self.ended is not None or self.is_refused else self.lives(wall)

@@ -39,7 +39,7 @@ from devicecore_fleet.fleet.virtual_node import SharedParts
 WORKERS = 16
 """The number of threads that read claims, and also of threads that wait for the nodes' disks and sockets.
 
-Idle threads end. A server that does not answer blocks only the threads that read claims.
+Idle threads end. Of these threads, a server that does not answer blocks only those that read claims.
 """
 
 NODES_OF_CONNECTION, MAX_CONNECTIONS = 8, 64

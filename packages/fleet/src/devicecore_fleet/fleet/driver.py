@@ -26,7 +26,7 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore_fleet.fleet.description import DriverDescription
 
-_MAX_REMEMBERED = 128  # for each node: the maximum number of claims that are prepared or being prepared
+_MAX_REMEMBERED = 128  # the maximum number of cached claims of a node
 
 
 class RememberedClaims(ClaimSource):
@@ -100,7 +100,7 @@ class VirtualDriver(DraDriver):
         return {ref.uid: UnprepareResult() for ref in claims}
 
     def health(self, unhealthy: frozenset[str]) -> list[ReportedHealth]:
-        """Return a health report on all devices, with some unhealthy."""
+        """Return a health report on all devices, in which the devices in `unhealthy` are unhealthy."""
         return [
             ReportedHealth(self.pool, name, DraHealth.UNHEALTHY if name in unhealthy else DraHealth.HEALTHY)
             for name in self.description.names

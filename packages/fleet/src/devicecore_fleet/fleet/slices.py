@@ -1,8 +1,8 @@
 """The ResourceSlices of one node's drivers.
 
-Laws: anything that the API server already shows, for example after a restart, is not written again. Slices of drivers
-that the node does not have are deleted once, when the node starts. The slices of a driver that is gone are deleted when
-the DRA manager says so. A slice that is not owned by a Node with this name is left alone.
+Laws: anything that the API server already shows, for example after a restart, is not written again. The slices of
+drivers that are gone, or that the node does not have, are deleted when the DRA manager says so. A slice that is not
+owned by a Node with this name is left alone.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -119,7 +119,7 @@ class NodeSlices(ResourceSlices):
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete a driver's slices, or, if `driver` is None, the slices of all drivers that the node does not have.
+        """Delete the slices of one of the node's drivers, or else those of all drivers that the node does not have.
 
         Unlike after a kubelet's restart, the slices of the node's own drivers stay, because those drivers publish at
         once.

@@ -36,8 +36,8 @@ class DescribedMachine:
     def machine(self) -> Machine:
         """Return the machine.
 
-        Raises NumaConfigError if a number is below 1, if there would be too many CPUs, or if `distances` does not have
-        one row and one column for each NUMA node.
+        Raises NumaConfigError if a number of sockets, NUMA nodes, cores or threads is below 1, if there would be too
+        many CPUs, or if `distances` does not have one row and one column for each NUMA node.
         """
         counts = (self.sockets, self.numa_nodes_per_socket, self.cores_per_numa_node, self.threads_per_core)
         per_cache = self.cores_per_cache

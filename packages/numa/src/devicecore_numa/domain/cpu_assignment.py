@@ -106,7 +106,7 @@ class _Search:
 def take_packed(
     layout: CpuLayout, available: Cpus, count: int, *, spreads: bool = False, by_cache: bool = False
 ) -> Cpus:
-    """Return `count` CPUs from `available` on as few NUMA nodes, sockets and cores as possible.
+    """Return `count` CPUs from `available`, packed greedily onto few NUMA nodes, sockets and cores.
 
     Kubernetes: `takeByTopologyNUMAPacked`. With `spreads`, no preference is given to whole cores. With `by_cache`, CPUs
     that share an uncore cache are preferred.
@@ -152,7 +152,7 @@ def take_distributed(
     """Return `count` CPUs from `available`, distributed evenly across the NUMA nodes that are used.
 
     Kubernetes: `takeByTopologyNUMADistributed`. CPUs are distributed in groups of `group` CPUs. `by_socket` prefers
-    NUMA nodes in the same socket.
+    NUMA nodes in the same socket. If an even distribution is impossible, the CPUs are packed.
 
     Raises:
         CpuAdmissionError: too few CPUs are free, or Kubernetes' search fails.

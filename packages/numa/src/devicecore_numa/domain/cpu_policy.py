@@ -184,7 +184,7 @@ class StaticCpuPolicy:
         """Return the state that a kubelet starts with: `state`, or an initial state if it is empty (`validateState`).
 
         Raises:
-            InvalidStateError: the state does not fit the machine or the reserved CPUs.
+            InvalidStateError: the state does not fit the machine or the reserved CPUs, or contradicts itself.
         """
         strict = self.options.strict_cpu_reservation
         everything = self.allocatable if strict else self.layout.all

@@ -63,8 +63,8 @@ def verify(*, as_json: bool, strict: bool, files: tuple[str, ...]) -> int:
     healthy, so either case only causes a warning. With --strict, the exit status is 1 if there is a warning.
 
     FILE may be a dra_manager_state, which is recognized by its content. There is a warning for a device that two claims
-    hold, a claim without pods, and a claim with two entries. A file from a kubelet before 1.32 gets the verdict
-    checksum, because later kubelets refuse it.
+    hold, a claim without pods, and a claim with two entries. A dra_manager_state from a kubelet before 1.32 gets the
+    verdict checksum, because later kubelets refuse it.
 
     \b
     $ devicecore checkpoint verify --json /backup/*/kubelet_internal_checkpoint

@@ -78,9 +78,9 @@ def repair(
     * fields within Data that this version does not know, such as those of a newer kubelet
 
     The command lists everything that it drops. If two pods hold the same device, FILE does not show which of them
-    really has it: both are listed, nothing is written, and the exit status is 1. Find out which pod has the device, and
-    name that pod with --keep. The other pod loses only this device. Delete the other pod before the kubelet starts,
-    because its containers may still use the device.
+    really has it. Unless --keep names one of them, both are listed, nothing is written, and the exit status is 1. Find
+    out which pod has the device, and name that pod with --keep. The other pod loses only this device. Delete the other
+    pod before the kubelet starts, because its containers may still use the device.
 
     A list of pods does not prove that a pod is gone if the list is empty, if it contains none of FILE's pods, if it
     shows no node with pods from two namespaces, or if all its pods share a label, as if they had been chosen with a

@@ -199,7 +199,7 @@ def _over_committed(trial: ClaimTrial, best: ClaimAnswer) -> Iterator[tuple[str,
 
 
 def known_classes(trial: ClaimTrial, claims: Sequence[UnallocatedClaim]) -> Iterator[tuple[str, str]]:
-    """List the existing classes if a request names a class that does not exist."""
+    """Name the likely class, or else list the existing classes, if a request names a class that does not exist."""
     known = sorted(one.name for one in trial.objects.classes)
     missing = sorted({one.device_class for claim in claims for one in claim.alternatives} - {*known, ""})
     missing = [foreign_text(one, _MAX_CLASS) for one in missing]

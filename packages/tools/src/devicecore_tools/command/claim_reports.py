@@ -35,7 +35,7 @@ def _has_expression_error(one: ClaimAnswer) -> bool:
 
 @frozen
 class AllocatedReport:
-    """A claim's allocation: its devices, where they can be used, and which pods they are reserved for."""
+    """A claim's allocation: its devices, where they can be used, and the pods that the claim is reserved for."""
 
     claim: AllocatedClaim
     status: int = 0

@@ -93,7 +93,7 @@ class Reporting:
             path.touch()
 
     def show(self, result: Result) -> None:
-        """Print a result as soon as it is known."""
+        """Print a result as soon as it is known, unless `as_json` is set."""
         self._results.append(result)
         if self.as_json:
             return

@@ -45,13 +45,13 @@ class PodFacts:
         phase: the pod's phase, which results from the states of its containers. As in a kubelet, a final phase is shown
             only once there is no sandbox.
         start_time: when the node accepted the pod.
-        has_sandbox: whether containers can be started, that is, the claims are prepared and the pod has not ended.
+        has_sandbox: whether the pod counts as having a sandbox, which a pod that has ended keeps until it is released.
         started: when the containers started, or None.
         ended: when the containers exited, or None.
-        exit_code: the exit code of every container.
+        exit_code: the exit code of the app containers that are not in `lives`.
         health: the devices and claims of each container, from the managers' `allocated_resources_status`.
         waiting: why a container is waiting, with a message, unless containers are being created.
-        lives: the states of containers that do not simply run from `started` to `ended`.
+        lives: the states of the containers, or empty if they simply run from `started` to `ended`.
         refusal: the reason and the message of a pod that was not admitted, or None.
         why_ended: the reason and the message of a pod that its node has ended, or None.
         host_ips: the addresses of the node.
