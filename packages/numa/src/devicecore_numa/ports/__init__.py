@@ -1,1 +1,1 @@
-"""What the managers need from the outside world. They store their state through devicecore's `CheckpointStore`."""
+"""What the managers need from outside. The managers store their state through devicecore's `CheckpointStore`."""

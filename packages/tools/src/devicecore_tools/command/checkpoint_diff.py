@@ -27,10 +27,10 @@ def diff(*, as_json: bool, before: str, after: str) -> int:
     """Compare two checkpoints by pod, container, resource and device.
 
     The output lists the devices that containers hold only in AFTER (added), only in BEFORE (removed), or in both but in
-    different containers (moved). It also lists differences in NUMA nodes, in plugins' answers and in the registered
-    devices, and says whether the format or the checksum differs. NUMA nodes are compared only if both files have format
-    2, because older formats have none. If only the checksum differs, the entries are in a different order, or one of
-    the files was edited by hand.
+    different containers (moved). The output also lists differences in NUMA nodes, in plugins' answers and in the
+    registered devices, and says whether the format or the checksum differs. NUMA nodes are compared only if both files
+    have format 2, because older formats have none. If only the checksum differs, the entries are in a different order,
+    or one of the files was edited by hand.
 
     For two dra_manager_state files, the output lists the claims that only one file contains, and the claims whose pods
     or devices differ.

@@ -108,9 +108,9 @@ def doctor(
 
     The command reads the kubelet's checkpoint and sockets and the node's CDI files, queries the kubelet's pod-resources
     API, and asks each plugin for its identity. On request, the command also reads pods, the Node and the plugins'
-    lists. It prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do next, what
-    to do about the finding, and how to confirm it. Next come the devices that are held or unusual, and last the
-    sources, with the reason if one was not read. A device whose owner is not certain is "unknown", never "free".
+    lists. The command prints a one-line verdict, then numbered findings with the evidence, what the kubelet will do
+    next, what to do about the finding, and how to confirm it. Next come the devices that are held or unusual, and last
+    the sources, with the reason if one was not read. A device whose owner is not certain is "unknown", never "free".
 
     \b
     $ devicecore doctor

@@ -78,7 +78,8 @@ def nodes(
     """Show the devices of each node, and which pods hold them.
 
     Each row is a device plugin's resource, or a DRA driver, on one node. The command reads nodes, pods, ResourceSlices
-    and ResourceClaims from a cluster, or from FILEs that kubectl wrote; - is standard input. It changes nothing.
+    and ResourceClaims from a cluster, or from FILEs that kubectl wrote; - is standard input. The command changes
+    nothing.
 
     \b
     $ devicecore nodes
