@@ -1,6 +1,6 @@
-"""A kubelet's connection to the socket of the plugin or driver under test. All calls block.
+"""A kubelet's connection to the socket of the plugin or driver under test.
 
-Law: a call ends within its timeout, with a response or with `CallFailedError`.
+Law: a call with a single response ends within its timeout, with that response or with `CallFailedError`.
 """
 
 import os

@@ -1,7 +1,7 @@
 """Runs the checks against a device plugin.
 
 Law: after a run, no process of the plugin is running, and the socket directory contains neither a lock nor a
-    kubelet.sock from the run. This holds even if the run is interrupted, at any point up to its end.
+kubelet.sock from the run. This holds even if the run is interrupted, at any point up to its end.
 """
 
 import os

@@ -1,7 +1,7 @@
 """All checks for device plugins, in the order in which they run.
 
 Law: checks that review the whole run come after all checks that restart something, and the plugin's shutdown comes
-    last.
+last.
 """
 
 from devicecore_tools.conformance.device_plugin.checks import ALONE

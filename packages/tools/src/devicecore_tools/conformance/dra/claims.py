@@ -1,7 +1,7 @@
 """The ResourceClaims that checks create for a driver's devices.
 
-Laws: a claim belongs to the check that created it. If the user's claim requests all devices, so does every claim, and
-one device represents all devices.
+Laws: a claim belongs to the check that created it, or to the event whose checks share it. If the user's claim requests
+all devices, so does every claim, and one device represents all devices.
 """
 
 import itertools

@@ -1,6 +1,6 @@
 """Runs the checks against a DRA driver.
 
-Law: after a run, none of its processes, sockets, mounts or files remain.
+Law: after a run, no process of the driver is running, and no file or socket that the run has created remains.
 """
 
 import time

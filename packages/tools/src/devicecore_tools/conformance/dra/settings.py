@@ -1,6 +1,6 @@
 """How a driver is tested.
 
-Law: the defaults are the kubelet's, except where a run must be shorter.
+Law: where Kubernetes has a limit, that limit is the default, except where a run must be shorter.
 """
 
 from collections.abc import Mapping, Sequence

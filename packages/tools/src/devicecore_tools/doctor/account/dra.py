@@ -1,8 +1,8 @@
 """The devices of DRA drivers: which exist, who holds them, and which drivers are gone.
 
 Laws: a device is free only if every source that could name a holder was read: the kubelet's answer and its file, and
-    the slices and ResourceClaims from the API server. A driver counts as gone only if no registration socket can belong
-    to it.
+the slices and ResourceClaims from the API server. A driver counts as gone only if no registration socket can belong to
+it.
 """
 
 import re

@@ -1,7 +1,7 @@
 """Why a resource has no devices, according to sockets, plugins' answers and the kubelet's lists.
 
 Laws: `doctor`, `why` and `fits` all use this module's decision. A plugin counts as gone only if no live socket can
-    belong to it, or if a process has left its socket behind and the kubelet has lost the devices since the last report.
+belong to it, or if a process has left its socket behind and the kubelet has lost the devices since the last report.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,7 +2,8 @@
 
 Laws:
 1. The kubelet's current answer (pod resources) takes precedence over its last write (the checkpoint). A healthy
-   device is one that a plugin or the kubelet lists now. The checkpoint's lists count only if no kubelet has answered.
+   device is one that a plugin or the kubelet lists now. The checkpoint's lists count only if no kubelet has answered,
+   or if its answer may omit the devices.
 2. An empty answer proves nothing. A kubelet that lists none of the pods that are running here has just started.
 3. A running pod holds what it requests. If no source names its devices, no device of that resource is free.
 4. A device is free only if every source that could name a holder was read, is sound, and names none.

@@ -1,7 +1,7 @@
 """Findings and their explanations.
 
-Law: two findings are equal if and only if they report the same problem with the same objects. `measured` is not
-compared because times differ between two `Look`s.
+Law: two findings are equal only if they report the same problem with the same objects and the same evidence.
+`measured` is not compared because times differ between two `Look`s.
 """
 
 from collections.abc import Callable, Collection, Iterator

@@ -1,7 +1,7 @@
 """CDI checks: what a container runtime finds for the devices in the driver's answers.
 
 Law: a driver may respond without CDI devices, write its files to any directory that runtimes read, and keep files that
-    do not depend on claims.
+do not depend on claims.
 """
 
 import json

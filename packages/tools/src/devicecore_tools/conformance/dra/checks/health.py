@@ -1,7 +1,7 @@
 """Health: what the driver reports about its devices, and whether a driver that reports nothing survives the calls.
 
 Law: reports are optional. No pod depends on reports, so a wrong report fails only "should" checks. Anything that
-    prevents claims from being prepared fails "must" checks.
+prevents claims from being prepared fails "must" checks.
 """
 
 import time

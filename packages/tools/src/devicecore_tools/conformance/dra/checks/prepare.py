@@ -1,6 +1,6 @@
 """NodePrepareResources: whether the driver gives each claim its allocated devices, and no others.
 
-Law: an answer is compared only with the allocation in the claim's status.
+Law: only the allocation in a claim's status decides which devices the answer must contain.
 """
 
 import time

@@ -1,6 +1,6 @@
 """Drivers with concurrent instances that have one fault in how the instances work together.
 
-Law: each driver fails the checks that it names, and no others.
+Law: each driver fails the checks that it names, and no others except those in `breaks_too`.
 """
 
 import fcntl

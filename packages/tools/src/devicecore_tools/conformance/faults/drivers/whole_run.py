@@ -1,6 +1,6 @@
 """Drivers with one fault that shows only in some of a run's calls, or after some of its events.
 
-Law: each driver fails the checks that it names, and no others.
+Law: each driver fails the checks that it names, and no others except those in `breaks_too`.
 """
 
 import grpc
