@@ -100,7 +100,7 @@ FIELDS = (
 """The fields of a kubelet's configuration that its managers use."""
 
 FLAGS = (*_TEXTS, *_MAPS, "reserved-memory", "feature-gates")
-"""The flags with which a kubelet sets these fields, without the leading dashes."""
+"""The kubelet's flags that set these fields, without the leading dashes."""
 
 
 def fields_of_flags(flags: Mapping[str, str]) -> dict[str, object]:
@@ -306,7 +306,7 @@ class PinnedNode:
 
     @property
     def holders(self) -> dict[str, int]:
-        """The total number of exclusive CPUs and of NUMA nodes for memory that each pod holds, by uid."""
+        """The number of exclusive CPUs and memory blocks that each pod holds in total, by uid."""
         found: dict[str, int] = {}
         cpus, memory = self._states
         for uid in cpus.assignments:

@@ -100,7 +100,7 @@ class Before:
 
 @frozen
 class Done:
-    """A finished attempt. If `outcome` is None, no attempt was made."""
+    """A finished attempt. `outcome` is None if the pod was not tried, or was removed in the meantime."""
 
     entry: PodEntry
     outcome: Outcome | None

@@ -54,8 +54,8 @@ class DraParts:
 class NodeClaims:
     """The ResourceClaims of the node's pods.
 
-    Only one thread may use the object, except for `prepare`, `cdi_devices`, `dynamic_resources`, `start` and the
-    handler.
+    Only one thread may use the object, except for `submit`, `prepare`, `is_of_driver`, `cdi_devices`, `are_entered`,
+    `dynamic_resources`, `start`, `notify` and the handler.
 
     Args:
         make: a function that creates the DRA manager with an observer, called once, when the manager is first needed.

@@ -51,8 +51,8 @@ def make(
 ) -> DraParts:
     """Create a DRA manager with a node's adapters, without starting it.
 
-    If the options name an API server, the manager reads claims and deletes slices there. Raises SetUpError if there are
-    no credentials for the server.
+    If the options name an API server, the manager reads claims there, and deletes slices unless a kubelet does so.
+    Raises SetUpError if there are no credentials for the server.
     """
     with ExitStack() as closing:
         claims, slices = None, None

@@ -110,9 +110,10 @@ _DeviceState = Callable[[DriverName, PreparedDevice], ClaimedDevice]
 
 @frozen
 class ClaimedHealth:
-    """The health of all claimed devices (`found`). The value stays current until a report arrives or expires.
+    """The health of all claimed devices (`found`).
 
-    No report expires between the times `since` and `until`, in nanoseconds since 1970.
+    The value stays current until a claim changes, or a report arrives or expires. No report expires between the times
+    `since` and `until`, in nanoseconds since 1970.
     """
 
     claims: ClaimCache

@@ -59,8 +59,8 @@ class PodFeed(PodSource, Protocol):
 
         Any thread may call this method.
 
-        If the pod has devices, `devices` is the number of each resource's devices that are healthy or in use; otherwise
-        `devices` is empty.
+        If the pod has devices, `devices` contains, for each resource, the number of healthy devices or of devices in
+        use, whichever is larger. Otherwise, `devices` is empty.
         """
 
     def object_of(self, pod: PodUid) -> Mapping[str, object]:

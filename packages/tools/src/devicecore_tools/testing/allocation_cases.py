@@ -196,7 +196,7 @@ def _counters(choose: Choose, sets: Sequence[str]) -> list[list[Json]]:
 
 
 def _stray(choose: Choose, number: int, spec: Json) -> Json:
-    """Return a slice from a different generation of a pool, with devices or with counters."""
+    """Return an additional slice of a pool, usually of a different generation, with devices or with counters."""
     generation = spec["pool"]["generation"] + choose((-1, -1, 0, 1))
     pool = {**spec["pool"], "generation": generation, "resourceSliceCount": choose((1, 1, 2))}
     part: Json = choose(

@@ -1,6 +1,6 @@
 """The rules of the API that `allocation_judge` applies.
 
-Law: each rule names a field and quotes a comment in `k8s.io/api/resource/v1`.
+Law: each rule names a field and, except for `POSSIBLE`, quotes a comment in `k8s.io/api/resource/v1`.
 """
 
 from enum import Enum

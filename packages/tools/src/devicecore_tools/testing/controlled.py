@@ -115,7 +115,7 @@ class ControlledKubelet(Waiting, Runs, Generic[Manager, Event, Call]):
 
     @property
     def calls(self) -> tuple[Call, ...]:
-        """Every call to a plugin or driver since the kubelet was created."""
+        """Every recorded call to a plugin or driver since the kubelet was created."""
         return tuple(self.record.calls)
 
     def calls_of(self, method: str) -> tuple[Call, ...]:

@@ -565,9 +565,9 @@ class DraKubelet(BaseDraKubelet):
         """Run a driver as a separate process, until it is stopped or the kubelet is closed.
 
         In the command and in `environment`, these placeholders are replaced: `{registry}`, `{plugins}`, `{cdi}`,
-        `{kubeconfig}`, `{node}`, `{pod_uid}`, and `{dir}`, the parent of all directories. The process has the variables
-        `KUBECONFIG`, `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and `KUBELET_PLUGINS_DIRECTORY_PATH`.
-        If the process exits on its own, waits raise `ExitedEarlyError`.
+        `{kubeconfig}`, `{node}` and `{pod_uid}`. In the command, `{dir}` is replaced by the parent of all directories.
+        The process has the variables `KUBECONFIG`, `NODE_NAME`, `CDI_ROOT`, `KUBELET_REGISTRAR_DIRECTORY_PATH` and
+        `KUBELET_PLUGINS_DIRECTORY_PATH`. If the process exits on its own, waits raise `ExitedEarlyError`.
 
         Args:
             command: the program and its arguments.

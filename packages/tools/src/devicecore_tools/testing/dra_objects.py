@@ -94,7 +94,7 @@ def choose(
 
     Raises:
         DevicesTakenError: there are too few devices, or a named device is not available.
-        TypeError: the count is not a number.
+        TypeError: the count is not an integer.
     """
     checked(count, int, "claim: count")
     held = {(row.driver, row.pool, row.device) for row in _allocated(server)}

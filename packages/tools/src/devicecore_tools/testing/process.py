@@ -71,7 +71,7 @@ def _hint(command: Sequence[str]) -> str:
 
 @frozen
 class ExitedEarlyError(PluginProcessError):
-    """The plugin's process exited on its own. `status` is its exit status, or minus the signal's number."""
+    """The plugin's process exited on its own. `status` is its exit status, or the negated signal number."""
 
     command: tuple[str, ...]
     status: int
@@ -240,7 +240,9 @@ class PluginProcess(HasLifecycle):
 
     @property
     def status(self) -> int | None:
-        """The exit status, minus the signal's number if a signal ended the process, or None while it is running.
+        """The exit status, or None while the process is running.
+
+        If a signal ended the process, the status is the negated signal number.
 
         Raises:
             NotStartedError: the process was not started.

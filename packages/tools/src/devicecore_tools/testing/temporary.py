@@ -15,7 +15,7 @@ from itertools import count
 from pathlib import Path
 
 _SHORT_ROOT = "/tmp"  # noqa: S108 - mkdtemp creates the directory itself, only for its owner
-_MAX_ROOT_LENGTH = 40  # bytes; leaves over 60 of a socket path's 107 bytes for names in the directory
+_MAX_ROOT_LENGTH = 40  # bytes; leaves over 50 of a socket path's 107 bytes for names in the directory
 _REMOVING = 60.0  # seconds to remove a tree in which another process creates new files
 
 

@@ -31,7 +31,7 @@ class TopologySettings:
 
     @property
     def max_numa_nodes(self) -> int:
-        """The maximum number of NUMA nodes with a policy other than `none`."""
+        """The maximum number of NUMA nodes that the kubelet accepts if its policy is not `none`."""
         return self.options.max_allowable_numa_nodes or MAX_ALLOWABLE_NUMA_NODES
 
     def on(self, numa_nodes: Iterable[NumaNode]) -> Topology:

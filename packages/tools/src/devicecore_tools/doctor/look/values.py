@@ -51,7 +51,7 @@ NOBODY_LISTENS = "no process listens at the socket"
 """The problem reported for a socket whose process is gone."""
 
 LIST_HAS = "its list has"
-"""The beginning of the reason given if a plugin answers but its list was not read."""
+"""The beginning of the reason given if a plugin's list is too large to be read."""
 
 NO_FILES = "there are no such files"
 """The reason why a kubelet's source has no value if the kubelet does not have such files."""
@@ -100,7 +100,7 @@ class Reading(Generic[Value]):
         problem: why there is no value, or an empty string if there is one.
         notes: one sentence for each part that could not be read, although the source as a whole was.
         is_whole: whether the source is known to contain the objects of all namespaces, which is never known for a file.
-        is_recorded: whether the source comes from a record, in which case it is whole unless the record says otherwise.
+        is_recorded: whether the source comes from a record that does not say that objects may be missing.
     """
 
     place: str = ""
@@ -168,7 +168,8 @@ class SocketsSeen:
     identity: the type of plugin and its name, which is empty for a device plugin in the kubelet's own directory.
     `silent` says why a process has not answered, and `unusable` why a kubelet cannot call a driver that has answered.
     `made` contains the time at which each socket was created, in seconds since 1970. `remade` contains the sockets that
-    were recreated within a minute during the look, although the kubelet's socket was not.
+    were recreated, during the report, less than a minute after their first creation, although the kubelet's own sockets
+    were not.
     """
 
     kubelet: bool = False
@@ -483,7 +484,7 @@ class PodSeen:
 
     @cached_property
     def told_of_claims(self) -> Mapping[str, list[str]]:
-        """The health values of each of a claim's devices, according to the pod's status."""
+        """For each device of a ResourceClaim, its health values in the pod's status."""
         of_claims = (devices for (_, resource), devices in self.statuses.items() if resource.startswith(CLAIM))
         return grouped(told for devices in of_claims for told in devices.items())
 
@@ -613,18 +614,18 @@ class CdiSeen:
 
     @property
     def defined(self) -> frozenset[str]:
-        """The full names of devices that files define."""
+        """The full names of the devices that the valid files define."""
         return frozenset(name for spec in self.valid for name in spec.names)
 
 
 @frozen
 class Look:
-    """What each source said when all of them were read once, in this order.
+    """What each source said when all of them were read once, one after another.
 
     `taken` is the time in seconds since 1970, or None if that is not known. The time is not compared, so looks taken at
-    different times may be equal. `machine` is None if the sources do not come from the machine that read them, or if
-    that is not known. `elsewhere` contains, for each driver, the other nodes that its ResourceSlices name, as far as
-    slices of other nodes were read.
+    different times may be equal. `machine` is None if the sources were not read on the node itself, or if that is not
+    known. `elsewhere` contains, for each driver, the other nodes that its ResourceSlices name, as far as slices of
+    other nodes were read.
     """
 
     checkpoint: Reading[CheckpointSeen] = Reading()

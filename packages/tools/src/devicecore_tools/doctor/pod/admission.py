@@ -110,7 +110,7 @@ class Quota:
 
 
 _TOLERATED_FOR_A_WHILE = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
-"""The node taints that a new pod tolerates for 300 s unless it sets another duration."""
+"""The node taints that a new pod tolerates for 300 s unless it sets a different duration."""
 
 
 @frozen
@@ -134,7 +134,8 @@ class Admission:
     def admitted(self, pod: Value) -> Value:
         """Return a new pod with an API server's additions: the fields of its RuntimeClass, if known, and tolerations.
 
-        These are the additions of the admission plugins RuntimeClass and DefaultTolerationSeconds.
+        These are the additions of the admission plugins RuntimeClass and DefaultTolerationSeconds. A stored pod is
+        returned unchanged.
         """
         if _is_stored(pod):
             return pod
@@ -189,7 +190,7 @@ class Admission:
         return next(filter(None, problems), "")
 
     def unjudged(self, pod: Value) -> Iterator[str]:
-        """Yield what a LimitRange may change in a new pod or refuse, because LimitRanges are not evaluated here."""
+        """Yield a note if a LimitRange may change or refuse a new pod, because LimitRanges are not evaluated here."""
         namespace = pod["metadata"]["namespace"].text("default")
         if not _is_stored(pod) and namespace in self.limited:
             yield f"the requests and limits that a LimitRange in namespace {foreign_text(namespace)} adds or refuses"

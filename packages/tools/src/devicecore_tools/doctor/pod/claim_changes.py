@@ -40,7 +40,7 @@ from devicecore_tools.doctor.pod.extended_claim import ExtendedRequest, Extended
 _PCIE_ROOT, _NUMA_NODE = "resource.kubernetes.io/pcieRoot", "resource.kubernetes.io/numaNode"
 _MAX_AMOUNTS = 6  # how many values of a capacity are tried
 _MAX_PARTED = 2_000  # maximum length of an expression whose parts may be dropped
-_MAX_ATTRIBUTES = 6  # how many changes are tried for a constraint
+_MAX_ATTRIBUTES = 6  # how many other attributes are tried in a constraint
 
 
 class Rank(IntEnum):
@@ -124,8 +124,8 @@ class Refused:
     def candidates(self, claims: Sequence[UnallocatedClaim]) -> Iterator[Change]:
         """Yield changes. Releases and other changes alternate, so that some of each kind are tried if there are many.
 
-        For shared devices and counters, all holders must release their parts. Raises QuestionGivenUpError when the
-        budget is spent.
+        If a capacity or a counter is exhausted, every claim that holds devices is a candidate for a release. Raises
+        QuestionGivenUpError when the budget is spent.
         """
         reasons = [one.reason for one in self.verdicts]
         holders = {str(one.held): one.held for one in reasons if isinstance(one, InUse)}
@@ -257,7 +257,10 @@ class Refused:
                 yield Change(", and ".join(parts), changed, max(mine[2], yours[2]), is_pair=True)
 
     def _repairs_of(self, claim: UnallocatedClaim) -> Iterator[Change]:
-        """Yield the claim with all its expressions corrected to use names and types that devices have."""
+        """Yield the claim with all wrong expressions corrected. Nothing is yielded if at most one is wrong.
+
+        Corrected expressions use names and types that devices have.
+        """
         changed, edits = claim, []
         for request in claim.alternatives:
             devices = self._devices_of(claim, request) or list(self.devices.values())
@@ -304,7 +307,7 @@ class Refused:
                         yield Change(sentence, [claim], Rank.REPAIR, kind, classes=classes)
 
     def _classes_of(self, claim: UnallocatedClaim, request: DeviceRequest) -> Iterator["_ChangedRequest"]:
-        """Yield the request with each other class, if the request's expressions match devices outside its own class."""
+        """Yield the request with each other class, if its expressions match only devices outside its class."""
         if self.outside_class(claim, request):
             for name in sorted(self.classes.keys() - {request.device_class}):
                 yield f"names deviceClassName: {name}", evolve(request, device_class=name), Rank.REPAIR, ""
@@ -324,7 +327,7 @@ class Refused:
         return found
 
     def _amounts(self, claim: UnallocatedClaim) -> dict[tuple[str, str], list[Quantity]]:
-        """Return the amounts that devices could provide instead, by request and name, largest first."""
+        """Return the amounts that devices could provide instead, by request and capacity name, largest first."""
         found: dict[tuple[str, str], dict[int, Quantity]] = {}
         for one in self.verdicts:
             reason, device = one.reason, self.devices.get(one.device)
@@ -356,7 +359,7 @@ def _valid_amounts(reason: CapacityExceeded, device: PoolDevice) -> Iterator[Qua
 
 
 def _defaults(request: DeviceRequest, devices: Sequence[PoolDevice]) -> str:
-    """Return the default amount of each capacity in a request, in words."""
+    """Return, in words, how much of each of its capacities a request gets if it does not name an amount."""
     parts = []
     for name in request.capacity or {}:
         found = [capacity for one in devices for own, capacity in one.capacity.items() if _is_same(own, name, one)]
@@ -453,7 +456,7 @@ def _less_of(
 def _selectors_of(
     request: DeviceRequest, devices: Sequence[PoolDevice], *, is_known: bool
 ) -> Iterator[_ChangedRequest]:
-    """Yield versions of a request with one expression corrected, given a different value, or removed.
+    """Yield versions of a request with one expression corrected, given a different value, or (partly) removed.
 
     `is_known` says whether the cluster has devices that match the request.
     """

@@ -57,8 +57,8 @@ def reason_lines(
 ) -> list[ReasonLine]:
     """Return the lines about one request's devices.
 
-    Devices whose reasons can change come first. Devices that the class does not select come last, with all other
-    drivers' devices on one line.
+    Devices that fit, or that no expression rejects, come first. Devices that the class does not select come last, with
+    all other drivers' devices on one line.
 
     Args:
         verdicts: the verdict on each device.
@@ -193,7 +193,10 @@ def _listed(names: Iterable[str], noun: str = "") -> str:
 def constraint_lines(
     claims: Sequence[UnallocatedClaim], answer: NoAllocation, devices: Mapping[DeviceKey, PoolDevice]
 ) -> Iterator[str]:
-    """Yield the shortages behind unsatisfiable constraints if there are devices for each request on its own."""
+    """Yield the shortages behind unsatisfiable constraints.
+
+    A `matchAttribute` constraint is reported only if each request has enough devices on its own.
+    """
     fit: dict[tuple[str, str], list[PoolDevice]] = defaultdict(list)
     for one in answer.verdicts:
         if (one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore)) and one.device in devices:

@@ -81,12 +81,12 @@ MAX_ADVICE_SECONDS = 2.0
 
 _MIN_TRIALS = 10
 _PATIENCE = 0.5  # seconds of trials before the user is informed
-_MAX_DEVICES_TRIED = 1_000_000  # the limit of devices for all trials together
+_MAX_DEVICES_TRIED = 1_000_000  # the maximum number of devices in all trials together
 _STEPS_OF_TRIAL = 20_000
 _STEPS_FOR_DEVICE = 3  # enough for the search to reach every device of a large node
 
 OF_TEMPLATE = "of ResourceClaimTemplate "
-"""Part of the name shown for a claim from a template, because the claim's own name is unknown until the pod exists."""
+"""Part of the name shown for a claim that is created from a template."""
 
 _MAX_OUT_OF_QUESTION = 20
 """How many ineligible nodes are tried anyway if no eligible node has the devices."""
@@ -105,7 +105,7 @@ class ClaimsDecision:
     """A node's answer about a pod's claims.
 
     Attributes:
-        problem: why the claims get no devices, or an empty string if they get some.
+        problem: why the claims get no devices, or an empty string if they get some or are undecided.
         undecided: the claims that cannot be decided from the sources.
         drivers: the drivers of the devices that claims would get, by the claim's `namespace/name`.
     """
@@ -153,7 +153,7 @@ class AllocatedClaim:
 
 
 def allocated_claim(claim: Value, nodes: Iterable[TargetNode], budget: Budget | None = None) -> AllocatedClaim | None:
-    """Return a claim's allocation from its status, or None.
+    """Return a claim's allocation from its status, or None if the claim is not allocated.
 
     Raises DocumentError if a field has the wrong type, and QuestionGivenUpError if the budget is spent.
     """
@@ -227,7 +227,7 @@ class ClaimAnswer(NamedTuple):
         has_devices: whether the node has the devices although it is ineligible.
         victims: the pods that a scheduler preempts first to make room.
         broken: how many of the victims a PodDisruptionBudget protects.
-        are_all_tried: whether all changes were tried, not only as many as time allowed.
+        are_all_tried: whether no change was left out for lack of time.
     """
 
     node: TargetNode
@@ -281,7 +281,7 @@ class ClaimAnswer(NamedTuple):
 
     @property
     def fitting(self) -> int:
-        """The sum of the numbers of devices that fit each request on its own."""
+        """The number of devices that fit each request on its own, summed over all requests."""
         return sum(
             one.reason is None or isinstance(one.reason, ConstraintBroken | TakenBefore) for one in self.verdicts
         )
@@ -343,7 +343,7 @@ class ClaimTrial:
 
     @classmethod
     def of_record(cls, documents: Mapping[str, object], budget: Budget | None = None) -> "ClaimTrial | None":
-        """Return a trial on a record's node, or None if a needed file was not read.
+        """Return a trial on a record's node, or None if a needed file was not read or is invalid.
 
         `documents` maps the names of the record's files to their contents.
         """
@@ -597,9 +597,10 @@ class ClaimTrial:
         return ""
 
     def lacking_claim(self, pod: Pod, uid: str) -> str:
-        """Return why a scheduler waits for a pod's missing claim (`foreachPodResourceClaim`).
+        """Return why a scheduler waits for a claim of a pod (`foreachPodResourceClaim`), or an empty string.
 
-        The result is empty if no claim is missing, or if not all of the cluster's claims were read.
+        The reason is that the claim belongs to a different pod, or that it is missing. A claim counts as missing only
+        if all of the cluster's claims were read.
         """
         if foreign := self._foreign_claim(pod, uid):
             return foreign
@@ -689,7 +690,9 @@ class ClaimTrial:
         filters: Filters | None = None,
         resources: Sequence[str] = (),
     ) -> list[ClaimAnswer]:
-        """Return each node's answer, best first. If every answer is no, the first answer names the necessary changes.
+        """Return each node's answer, best first.
+
+        If no node provides the devices, the first answer may name changes that would help.
 
         Args:
             claims: the claims to try.
@@ -762,7 +765,10 @@ class ClaimTrial:
         wanted: Mapping[str, Sequence[UnallocatedClaim]],
         problems: Container[str],
     ) -> list[ClaimAnswer]:
-        """Return the answers with `has_devices` set for the first few ineligible nodes."""
+        """Return the answers, with `has_devices` set.
+
+        At most `_MAX_OUT_OF_QUESTION` ineligible nodes are tried for this.
+        """
         left = _MAX_OUT_OF_QUESTION
         tried = []
         for one in found:
@@ -882,7 +888,7 @@ class ClaimTrial:
         return self._slices.pools(node, self._objects.features)
 
     def holders(self, verdict: DeviceVerdict) -> list[str]:
-        """Return the holders of a device's missing capacity: its other shares, or devices that use the same counter."""
+        """Return the claims that hold what a device lacks: its other shares, or devices that use the same counter."""
         device, reason = verdict.device, verdict.reason
         known = self._objects.devices.get(device)
         if isinstance(reason, CapacityExceeded) and known is not None:
@@ -937,7 +943,7 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return each change that makes the node provide the devices, and whether all changes were tried.
+        """Return each change that makes the node provide the devices, and whether there was time to try all changes.
 
         Changes that fix mistakes come first.
         """

@@ -1,4 +1,4 @@
-"""Reads the cluster objects that determine which devices pods get, each object only once.
+"""Reads the cluster objects that determine which devices pods get.
 
 Law: any parsed JSON results in objects, or in an error that names the field.
 """

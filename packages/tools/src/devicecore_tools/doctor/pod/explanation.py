@@ -81,7 +81,9 @@ class Explanation:
 def explain(
     text: str, pod: Pod | None = None, facts: Facts | None = None, nodes: NodesSeen | None = None
 ) -> tuple[Explanation, ...]:
-    """Explain each refusal by a kubelet in a string, or otherwise the messages from the scheduler and other programs.
+    """Explain each refusal by a kubelet in pasted text, and each message from the scheduler and other programs.
+
+    Refusals that match only catch-all rows of the table are explained if the text has no other message.
 
     Args:
         text: the message from a pod's status, an event or a waiting container, or lines of a kubelet's log. Surrounding

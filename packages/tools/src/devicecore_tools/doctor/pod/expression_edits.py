@@ -1,7 +1,7 @@
 """Proposes edits that may make CEL expressions select published devices.
 
-Law: an edit replaces one name, type or value that devices do not have with one that they do have. Callers test whether
-the edit helps before they propose it.
+Law: where an edit replaces a name, a type or a value, devices have the new one. Callers test whether the edit helps
+before they propose it.
 """
 
 import re
@@ -23,8 +23,8 @@ _MAX_EDITED = 10 * 1024  # maximum length of an expression, as in the API; longe
 _MAX_WHOLE = 200  # maximum length of an expression that is shown completely if several parts are replaced
 _MAX_VALUES = 100  # how many of an attribute's values are compared with a literal
 _LEAST_ALIKE = 0.7  # the minimum similarity of names, so that `tpye` is taken for `type`
-_MAX_EDITS = 12  # the maximum number of edits per expression
-_MAX_PLACES = 4  # with more literals than this, values are not replaced in pairs
+_MAX_EDITS = 12  # the maximum number of edits of an expression that replace a single value
+_MAX_PLACES = 4  # how many literals of an expression are replaced in pairs
 _MAX_TOGETHER = 3  # how many values are tried for each literal of a pair
 _TEXT = r"""(?:"[^"\\\n]*"|'[^'\\\n]*')"""
 _MAP = rf"(?:device\.(?:attributes|capacity)\[\s*{_TEXT}\s*\]|\b[A-Za-z_]\w*)"
@@ -74,7 +74,7 @@ class Edit:
 
 
 def repaired(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression with the names and types that devices have, or None if the expression already uses them."""
+    """Return an expression with the names and types that devices have, or None if nothing can be repaired."""
     if len(expression) > _MAX_EDITED:
         return None
     spelt = _respelled(expression, devices)
@@ -97,7 +97,7 @@ def _with_known_names(expression: str, devices: Sequence[PoolDevice]) -> Edit | 
 
 
 def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return an expression in CEL syntax: with its operators, its quotes, and names with their domain."""
+    """Return an expression with CEL's operators and quotes, and with domains before names, or None if it has them."""
     literals = [match.span() for match in _ANY_TEXT.finditer(expression)]
     found = [
         (match.start(), match[0], _OPERATORS[match[0].lower()])
@@ -145,7 +145,7 @@ def conjuncts(expression: str) -> list[str]:
 
 
 def optional(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
-    """Return a version of an expression that has a value even for devices that lack an attribute."""
+    """Return a version of an expression that has a value even for devices that lack an attribute, or None."""
     found = []
     for match in _PATH.finditer(expression[:_MAX_EDITED]):
         name, is_capacity = _unquoted(match["name"]), match["kind"] == "capacity"
@@ -228,7 +228,7 @@ def wanted_drivers(expression: str) -> list[str]:
 
 
 def _replaced(expression: str, found: Sequence[tuple[int, str, str]]) -> Edit | None:
-    """Return an expression with the given parts replaced, or None if `found` names no part."""
+    """Return an expression with the given parts replaced, or None if `found` is empty."""
     text = expression
     for start, before, after in reversed(found):
         text = f"{text[:start]}{after}{text[start + len(before) :]}"

@@ -48,7 +48,7 @@ class ExtendedResourceClaim(UnallocatedClaim):
 
     @property
     def users(self) -> str:
-        """The purpose of each request in words, because a request's name has only a container's index."""
+        """The purpose of each request in words, because a request's name contains only indices."""
         users: dict[tuple[str, str], list[str]] = {}
         for one in self.mappings:
             users.setdefault((one.request, one.resource), []).append(one.container)

@@ -52,7 +52,7 @@ class Obstacle:
         says: the scheduler's message.
         because: the pod's request, and the state of the node that contradicts it.
         cure: the change after which the node is eligible.
-        is_far: whether the node has none of the requested resource, in which case other nodes are closer to a fit.
+        is_far: whether none of the requested resource is left on the node, so that other nodes are closer to a fit.
     """
 
     says: str

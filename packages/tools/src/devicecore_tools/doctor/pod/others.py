@@ -51,7 +51,7 @@ class _Row:
 
     @property
     def is_of_kubelet(self) -> bool:
-        """Whether the kubelet writes this message, in which case the line names the resource."""
+        """Whether the kubelet writes this message, in which case the line may name the resource."""
         return self.who.startswith("kubelet")
 
 

@@ -11,7 +11,7 @@ from devicecore_tools.doctor.pod.messages import find
 
 
 def explained(report: NodeReport) -> NodeReport:
-    """Return the report with explanations and advice added to the findings about refused pods."""
+    """Return the report with explanations and advice for the findings that cite a kubelet's message."""
     return evolve(report, findings=tuple(_explained(one) if one.says else one for one in report.findings))
 
 

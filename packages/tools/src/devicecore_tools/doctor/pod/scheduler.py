@@ -186,7 +186,10 @@ def _of_selector(wrong: re.Match[str]) -> tuple[str, str]:
         return f"The expression is not valid CEL: {owner}: {error}.", change
     pool = device.split("/")[1] if device.count("/") == 2 else ""
     where = f" of pool {pool}, often named after its node" if pool else ""
-    because = f"Regardless of other devices, an expression has no value for device {device}{where}: {owner}: {error}."
+    because = (
+        f"An expression has no value for device {device}{where}, which is an error even if other devices match: "
+        f"{owner}: {error}."
+    )
     if key := _NO_KEY.search(wrong["error"]):
         change = (
             f"The device has no {key[1]}, which the expression reads. If other devices have it, write "
@@ -311,7 +314,7 @@ def _of_taint(key: str) -> tuple[str, str]:
 
 
 def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, str]) -> tuple[str, str]:
-    """Return the meaning of `Insufficient`, starting with Nodes that have none of the resource."""
+    """Return the meaning of `Insufficient` and the remedy, starting with Nodes that have none of the resource."""
     name = foreign_text(resource, 330)
     if not is_extended_resource(resource):
         return f"other pods there leave less {name} than this pod requests", (

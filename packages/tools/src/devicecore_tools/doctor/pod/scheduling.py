@@ -137,8 +137,8 @@ class PodAsks:
     def obstacles(self, node: ClusterNode) -> Iterator[Obstacle]:
         """Yield the reasons why the node is ineligible, the scheduler's reason first.
 
-        The order follows the filters in the scheduler's default profile: NodeUnschedulable, NodeName,
-        TaintToleration, NodeAffinity.
+        The order follows the filters in the scheduler's default profile: NodeUnschedulable, NodeName, TaintToleration,
+        NodeDeclaredFeatures, NodeAffinity.
         """
         if node.is_cordoned and not self._tolerates(CORDONED):
             cure = f"node {node.target.name} is uncordoned"

@@ -61,7 +61,7 @@ Without this limit, large nodes take minutes.
 """
 
 MIN_ATTEMPTS = 10
-"""How many changes of each kind are tried even if the budget is used up."""
+"""How many changes of each kind may be tried even if they exceed `MAX_WORK`."""
 
 CURES = {
     "kubelet-gone": "a kubelet is running on the node",
@@ -137,7 +137,10 @@ class TrialNode:
     uncertain: Mapping[str, str] = field(factory=dict, kw_only=True)
 
     def answer(self, pod: Pod) -> "Verdict | NotNow":
-        """Return a kubelet's verdict on `pod` on this node, apart from its claims."""
+        """Return a kubelet's verdict on `pod` on this node, or why the pod cannot start there now.
+
+        Undecided claims are ignored.
+        """
         if refused := why_refused(pod):
             return NotNow(refused)
         if self.stopped:

@@ -28,7 +28,10 @@ Element = tuple[str, Iterable[str], tuple[int, ...]]  # a resource, device ids, 
 
 
 def read_saved_pod_resources(directory: Path) -> Reading[PodResourcesSeen]:
-    """Return the answers saved in a directory. Without a file named `ALLOCATABLE_NAME`, devices are unknown."""
+    """Return the answers saved in a directory.
+
+    Without a file named `ALLOCATABLE_NAME`, the allocatable devices are unknown.
+    """
     place = directory / LIST_NAME
     try:
         pods = _answer(place, "pod_resources").sequence()

@@ -83,8 +83,8 @@ def _objects(server: ApiServer, kind: str, node: str, events: Iterable[str]) -> 
 
     ResourceClaims of all nodes are returned, because they do not name a node. ResourceSlices include those that do not
     name a node, unless the server refuses to list them, as it does for a kubelet. Only events that a field selector in
-    `events` matches are returned. If the server does not know a kind of dynamic resource allocation, there are no
-    objects. Raises RequestError if the server does not answer or returns an error.
+    `events` matches are returned. If the server does not know a kind such as DeviceTaintRule, there are no objects.
+    Raises RequestError if the server does not answer or returns an error.
     """
     if kind == "Node" and node:
         return server.send(ApiRequest("get nodes", "GET", NODES.path(name=node)))
@@ -135,9 +135,9 @@ def read_version(kubeconfig: str | PathLike[str] | None, budget: Budget) -> str:
 
 
 def read_named(kubeconfig: str | PathLike[str] | None, kind: str, name: str, budget: Budget) -> list[Json]:
-    """Return the objects of a kind with the name `name` or `namespace/name`, in all namespaces by default.
+    """Return the objects of a kind with the name `name` or `namespace/name`.
 
-    Raises RequestError if the objects cannot be read.
+    Without a namespace, the objects of all namespaces are returned. Raises RequestError if the objects cannot be read.
     """
     namespace, _, short = name.rpartition("/")
     server = _server(kubeconfig, budget)

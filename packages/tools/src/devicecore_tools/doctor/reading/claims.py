@@ -85,7 +85,7 @@ def read_health(path: str, now: int) -> Reading[Mapping[tuple[str, str, str], st
 
 
 def slices_in(document: Value, budget: Budget | None = None) -> tuple[PoolSlice, ...]:
-    """Return a list of ResourceSlices.
+    """Return the slices in a list of ResourceSlices.
 
     Raises DocumentError if the list is incomplete or of a different kind, or has more devices than the budget allows.
     """

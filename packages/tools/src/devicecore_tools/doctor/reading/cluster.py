@@ -56,8 +56,9 @@ def looks_at_all_nodes(
 def objects_in(documents: Iterable[Value]) -> dict[str, list[Any] | str]:
     """Return the objects of each kind in the output of `kubectl get KINDS -o json`.
 
-    If no document contains objects of a kind, its value is a sentence that says so: kubectl prints one List for several
-    kinds, which does not show whether a kind was requested. Raises DocumentError if a list is incomplete.
+    If the documents contain neither objects nor a list of a kind, its value is a sentence that says so: kubectl prints
+    one List for several kinds, which does not show whether a kind was requested. Raises DocumentError if a list is
+    incomplete.
     """
     found: dict[str, list[Any] | str] = {}
     for document in documents:
@@ -109,7 +110,7 @@ def looks_of(
         of_node = slices if isinstance(slices, str) else slices.get(name, [])
         published = _read(of_node, "ResourceSliceList", lambda document: published_by(slices_in(document, kept), name))
         held = [claim for pod in own.value or () for claim in pod.all_claims]
-        for one in published.value or ():  # drop the pool, which may contain the devices of a thousand nodes
+        for one in published.value or ():
             held += of_device.get(one.key, ())
         used = dict.fromkeys(by_name[claim] for claim in held if claim in by_name)
         about = tuple(one for pod in own.value or () for one in of_pod.get(pod.place, ()))

@@ -1,6 +1,7 @@
 """The kubelet's directory: the checkpoint, and the sockets of the kubelet and of plugins.
 
-Law: only the checkpoint is opened. Each socket is connected to once, to see whether a process listens. Nothing is sent.
+Law: only the checkpoint is opened. Each socket is connected to at most once, to see whether a process listens. Nothing
+is sent.
 """
 
 import os

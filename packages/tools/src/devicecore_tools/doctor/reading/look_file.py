@@ -89,7 +89,7 @@ def look_in(data: bytes) -> tuple[Look, dict[str, dict[str, str]]]:
 
 
 def digest(path: Path) -> str:
-    """Return a digest of a file, or an empty string if the file does not exist."""
+    """Return a digest of a file, or an empty string if the file cannot be read."""
     try:
         return sha256(path.read_bytes()).hexdigest()
     except OSError:

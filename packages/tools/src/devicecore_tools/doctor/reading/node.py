@@ -149,7 +149,7 @@ class NodeSources:
     _is_remote: bool = field(default=False, init=False)
     """Whether the node's kubelet is on another machine, so that only the API server is queried."""
     _may_be_remote: bool = field(default=False, init=False)
-    """Whether no directory or socket of this machine was given."""
+    """Whether an API server is queried, and no directory or socket of this machine was given."""
 
     _directory: KubeletDirectory | None = field(default=None, init=False)
     _reasons: dict[str, str] | None = field(default=None, init=False)

@@ -1,9 +1,9 @@
 """Asks plugins for their identity, their options, and one list. Nothing is allocated.
 
-Laws: each plugin gets at most three calls: GetInfo (only in the plugin watcher's directory), its options, and one list.
-The result is a `PluginSeen` whatever the plugin answers, even if it does not answer. A plugin whose socket disappeared
-or was replaced in the meantime is left out, because a kubelet deletes the sockets when it starts, and plugins then
-create new ones.
+Laws: a query makes at most three calls to a plugin: GetInfo (only in the plugin watcher's directory), its options, and
+one list. The result is a `PluginSeen` whatever the plugin answers, even if it does not answer. A plugin whose socket
+disappeared or was replaced in the meantime is left out, because a kubelet deletes the sockets when it starts, and
+plugins then create new ones.
 """
 
 import sys

@@ -1,7 +1,8 @@
 """Reads and writes records. A record is a directory with the content of all sources, and is read like the node itself.
 
 Laws: a file that is not in the record was not read. A file counts as missing on the node only if `sources.json` says
-that it was missing. A saved pod has no environment, annotations or volumes.
+that it was missing. A saved pod has no environment and no volumes, and only the annotations with the UID of a static
+pod.
 """
 
 import json
@@ -112,7 +113,7 @@ T = TypeVar("T")
 
 
 def is_record(path: str) -> bool:
-    """Return whether a directory is a record: it has a record's files, and no device plugin directory."""
+    """Return whether a directory is a record: it has some of a record's files, and no device plugin directory."""
     root = Path(path)
     named = (LIST_NAME, REASONS_NAME, LISTING_NAME, PODS, NODE, EVENTS)
     try:

@@ -75,9 +75,10 @@ Fault = Answer | Drop | Hang | Delay | RunFirst | Chunks
 
 @define
 class PlannedFault:
-    """A fault that affects the next `times` requests with this verb, resource and HTTP method, or all if it is None.
+    """A fault that affects the next `times` requests with this verb, resource and HTTP method.
 
-    An empty string matches any value. If `every` is 2, only every second matching request gets the fault, and so on.
+    If `times` is None, the fault affects all of them. An empty string matches any value. If `every` is 2, only every
+    second matching request gets the fault, and so on.
     """
 
     fault: Fault

@@ -1,7 +1,7 @@
 """Objects over HTTP: connections, requests and responses.
 
-Law: every request is answered with an object, a list, a stream of events or a Status. A request that is not part of the
-API is refused with kube-apiserver's wording.
+Law: every request is answered with an object, a list, a stream of events, a Status, or text where kube-apiserver sends
+text. A request that is not part of the API is refused with kube-apiserver's wording.
 """
 
 import io

@@ -1,7 +1,7 @@
 """What an API server accepts as Nodes, Leases and Events, and what it lets a node's identity do.
 
 Law: an identity `system:node:NAME` has access to its own Node, its Lease, its ResourceSlices, and the pods bound to
-NAME, with their claims. Everything else is refused with kube-apiserver 1.36's wording.
+NAME, with their claims, and may write Events. Everything else is refused with kube-apiserver 1.36's wording.
 """
 
 import json

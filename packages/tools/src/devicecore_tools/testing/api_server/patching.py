@@ -1,7 +1,8 @@
 """Merge patches and strategic merge patches.
 
 Law: a strategic merge patch merges a list of keyed items by their keys, in the order that the patch requests, or else
-in the patch's own order. Every other list is replaced. No function in this module changes its arguments.
+in the patch's own order. Every other list is replaced, except for finalizers, which are merged. No function in this
+module changes its arguments.
 """
 
 import json

@@ -1,7 +1,6 @@
 """What an API server does only for Pods.
 
-Law: the functions use kube-apiserver 1.36's rules and wording, and change a pod only when they are called to complete
-it.
+Law: the functions use kube-apiserver 1.36's rules and wording, and only `set_defaults` and `complete` change a pod.
 """
 
 from datetime import datetime, timedelta

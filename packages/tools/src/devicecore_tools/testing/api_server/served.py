@@ -1,6 +1,6 @@
 """What connections and watches need from the API server that they belong to.
 
-Law: connections and watches change nothing in the server except `bugs`, to which they append.
+Law: connections and watches change the server only through the methods of its parts, and by appending to `bugs`.
 """
 
 from typing import Protocol

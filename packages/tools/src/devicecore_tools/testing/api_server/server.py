@@ -48,8 +48,8 @@ class LocalApiServer(Runs):
     finalizers, and the rules of each kind, and for pods, binding, eviction and the grace period. The server supports
     neither CEL nor garbage collection, and the only admission plugins are NodeRestriction and TaintNodesByCondition.
     The taint of a Node follows its condition Ready. No other controller runs: the test itself must change the condition
-    of a Node whose Lease is late. The server answers in JSON, but also reads objects of these kinds as protobuf, except
-    for the field `skipNodeOperations`.
+    of a Node whose Lease is late. The server answers in JSON, but also reads protobuf for all built-in kinds except
+    CustomResourceDefinitions, without the field `skipNodeOperations`.
 
     Args:
         tls: the server's TLS context, or None for plain HTTP.
@@ -347,7 +347,7 @@ class LocalApiServer(Runs):
             self.requests.append(request)
 
     def authorize(self, request: Request, target: Target | None) -> None:
-        """Refuse a client that has not presented a token, or lacks permission for the request.
+        """Refuse a client that has not presented a valid token, or lacks permission for the request.
 
         Raises:
             ApiError: the client is refused.
