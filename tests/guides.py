@@ -21,7 +21,7 @@ GUIDES = (
     *("test-your-plugin", "dra-fixtures", "faults", "kube-api", "policies"),
     *("write-an-adapter", "write-a-driver", "write-a-plugin"),
 )
-"""The guides in each of which all code blocks form a single program."""
+"""The guides whose code blocks together form one program per guide."""
 
 PYTHON = re.compile(r"```python\n(.*?)```", re.DOTALL)
 

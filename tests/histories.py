@@ -165,7 +165,7 @@ class Replay:
         """End one of a plugin's two instances, and make the other instance list its devices.
 
         In between, our manager uses the other instance's older list, and a kubelet still uses the list of the instance
-        that ended (D28). So an update counts only if the device's health differs after both events.
+        that ended (D28). So an update counts only if it changes the device's health from before the first event.
         """
         before = self._health_of(step["resource"])
         gone = self.older.pop(step["resource"])

@@ -1,4 +1,4 @@
-"""CEL: recorded results of Kubernetes 1.36.2, and limits."""
+"""CEL: results recorded from Kubernetes 1.36.2, and limits."""
 
 import json
 

@@ -76,7 +76,7 @@ def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class RecordedEvents(DriverEvents):
-    """A listener that records events, and can return the health reports and the events of one instance."""
+    """A listener that records events, and can return all health reports, or the kinds of one instance's events."""
 
     def reports(self, count: int) -> list[tuple[ReportedHealth, ...]]:
         self.wait_for(HealthReported, count)

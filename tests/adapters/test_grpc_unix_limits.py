@@ -30,7 +30,7 @@ def clock() -> ManualClock:
 
 @pytest.fixture
 def umask() -> Iterator[Callable[[int], object]]:
-    """Set the umask until the test is over."""
+    """Yield a function that sets the umask until the test is over."""
     before = os.umask(0o022)
     yield os.umask
     os.umask(before)

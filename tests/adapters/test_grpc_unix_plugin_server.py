@@ -390,7 +390,7 @@ def test_a_plugin_that_cannot_be_subscribed_to_is_not_served(directory: Path) ->
 
 
 class IgnoresTheFirstCancellation(ServedPlugin):
-    """Its task ignores the first cancellation, as a grpc server's `stop` may do before Python 3.12."""
+    """A served plugin whose task ignores the first cancellation, as grpc's `Server.stop` may before Python 3.12."""
 
     looking = threading.Event()
 
@@ -403,7 +403,7 @@ class IgnoresTheFirstCancellation(ServedPlugin):
 
 
 def test_a_stop_does_not_hang_when_a_cancellation_is_swallowed_on_the_way(directory: Path) -> None:
-    """About one stop in a hundred hung when the kubelet had just deleted the plugin's socket."""
+    """About one stop in a hundred used to hang when the kubelet had just deleted the plugin's socket."""
     served = IgnoresTheFirstCancellation(Gpus(), str(directory / "p.sock"), str(directory / "kubelet.sock"), SOON)
     served.start()
     assert served.looking.wait(PATIENCE)

@@ -45,7 +45,7 @@ listener.listen(100)
 print("serving", flush=True)
 sys.stdin.read()
 """
-"""A process that takes over a path as a kubelet does."""
+"""The script of a process that takes over a path as a kubelet does."""
 
 PLUGIN = """
 import sys
@@ -169,7 +169,7 @@ def test_a_kubelet_socket_is_served_again_in_a_recreated_directory(directory: Pa
     dp = directory / "dp"
     with running(dp, recorder):
         dp.rename(directory / "away")
-        time.sleep(0.2)  # several looks
+        time.sleep(0.2)  # enough time for several checks of the sockets
         dp.mkdir(0o750)
         wait_until((dp / "kubelet.sock").is_socket, "the socket is there")
         assert (dp / ".devicecore.lock").exists()
@@ -234,7 +234,7 @@ def test_a_plugin_survives_a_renamed_directory(directory: Path, recorder: Record
     dp.mkdir(0o755)
     with serve_plugin(Gpus("d0"), dp, poll_interval=0.05) as served:
         dp.rename(away)
-        time.sleep(0.5)  # several looks
+        time.sleep(0.5)  # enough time for several checks of the sockets
         if replaced:
             dp.mkdir(0o755)
         else:

@@ -23,7 +23,7 @@ Status = pluginregistration.RegistrationStatus
 
 
 class Announcer:
-    """The plugin's two methods on a separate socket, written without our code."""
+    """A plugin's registration service on a separate socket, written without our code."""
 
     def __init__(self, path: Path, info: Info, *, notified_ok: bool = True) -> None:
         self.statuses: Queue[Status] = Queue()

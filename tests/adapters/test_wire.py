@@ -54,7 +54,7 @@ devices = st.builds(
 
 @st.composite
 def listings(draw: st.DrawFn) -> bytes:
-    """Serialized lists, some of them with changed bytes."""
+    """A serialized list, in some cases with changed bytes."""
     data = bytearray(conversion.from_devices(draw(st.lists(devices, max_size=4))).SerializeToString())
     for _ in range(draw(st.integers(0, 3))):
         place = draw(st.integers(0, len(data)))

@@ -66,7 +66,7 @@ def test_where_kubernetes_is_right_devices_and_errors_match() -> None:
 
 
 def test_an_answer_that_differs_from_ours_has_one_of_the_known_causes() -> None:
-    """With all known faults, a search finds the recorded devices, and each fault has a recording that needs it."""
+    """With all known faults, a search finds the recorded devices, and each fault outside `not_recorded` is needed."""
     needed: set[KubernetesFault] = set()
 
     def check(recording: Json) -> None:

@@ -71,7 +71,7 @@ def _some_places(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @define
 class Harness:
-    """Makes objects with `make`. The methods for features that a class lacks have defaults."""
+    """Makes objects with `make`. The fields with a default are for features that only some classes have."""
 
     make: Callable[[], Runs]
     modules: Sequence[ModuleType]
@@ -95,7 +95,7 @@ class Harness:
 
 
 def answers(url: str, code: int = 200) -> bool:
-    """Return whether a server listens and answers with this code."""
+    """Return whether a server listens. If it does, its answer must have this status code."""
     try:
         answer = httpx2.get(url, timeout=PATIENCE, verify=False)  # no verification: loading certificates takes time
     except httpx2.ConnectError:
@@ -359,7 +359,7 @@ with LocalApiServer() as server:
 def kubeconfig() -> Iterator[Path]:
     """Start an API server in another process, so that the server's resources are not counted.
 
-    Without child processes, the check does not have to search all processes for those that were left behind.
+    The server is not a child of this process, so the check does not have to search for children that were left behind.
     """
     with tempfile.TemporaryDirectory() as directory:
         path, pipe = Path(directory, "kubeconfig"), subprocess.PIPE
@@ -436,7 +436,7 @@ CLIENTS: dict[str, tuple[Callable[[Path], Runs], Callable[..., object], ModuleTy
 
 
 def some(names: Iterable[str]) -> list[tuple[Check, str]]:
-    """Return every second pair of a sentence and an object's name, so that each sentence and each object occurs."""
+    """Return every second pair of a sentence and an object's name, or all in `make laws`. Each of them occurs."""
     checks = [*LIFECYCLE], [*LIFECYCLE][1:] + [*LIFECYCLE][:1]
     return [(check, name) for row, name in enumerate(names) for check in share(checks[row % 2], of=2)]
 

@@ -37,7 +37,7 @@ class Result:
 
 @frozen
 class Part:
-    """The result of comparing some cases: the cases that differ, and the number of compared steps and of all steps."""
+    """The result of comparing `count` cases: those that differ, and the numbers of compared steps and of all steps."""
 
     count: int
     results: Sequence[Result]

@@ -54,7 +54,7 @@ def _without(value: Json) -> Json:
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the devices of each claim, or the reason for having none.
+    """Compare the devices of each claim or, if there are none, whether the allocator returns an error.
 
     Kubernetes' bugs have the names that docs/claims.md gives them. The stable allocator walks Go's maps, so it has
     several answers to some questions (D18), and ours must be one of them.

@@ -256,7 +256,7 @@ class _Author:
                 yield self._with_affinity({"op": "allocate_again", "pod": self.pods[uid]})
 
     def _removed_early(self, step: Json) -> Iterator[Json]:
-        """Yield the removal of a pod before a restarted kubelet knows all pods: the pod's devices stay taken."""
+        """Yield a pod's removal before a restarted kubelet knows all pods: its devices stay taken. Then admit a pod."""
         if step.get("waits") and self.pods and self.random.random() < 0.4:
             yield self.remove_pod()
             self.count += 1
@@ -418,9 +418,11 @@ def judge(history: Json, oracle: Oracle) -> Verdict:
 
     A cause is proved by a change that makes the answers equal. All other answers must be equal. The changes are:
 
-    * D2: a pod whose second admission fails is forgotten.
+    * D2: a pod whose second admission fails is forgotten, or a refused admission or start is left out.
     * D20: zeros of resources without devices in use, or a pod's request for a resource that is gone, are left out.
     * D21: what makes the kubelet panic is left out.
+    * D23: a checkpoint from before 1.20 is converted to the newest format.
+    * D32: the start of a container that has lost devices is left out.
     * D34: another pod is admitted in between.
     * D35: a start that only the kubelet refuses is left out.
     """

@@ -176,10 +176,11 @@ PASSED_OVER = frozenset(("D25", "N3", "N6", "N13", "N21"))
 
 
 def judge(case: Json, oracle: Oracle) -> Verdict:
-    """Compare the answers step by step, up to one that differs for a reason listed in docs/dra.md (N1 to N21).
+    """Compare the answers step by step, up to the first that differs. docs/dra.md lists the known reasons (N1 to N21).
 
-    If a kubelet refuses a pod because the feature gate of `skipNodeOperations` is off (N20), our answers are compared
-    with those that the kubelet gives with the gate on.
+    If the reason is N5 or in `PASSED_OVER`, a step is left out, and the other steps are compared again. If a kubelet
+    refuses a pod because the feature gate of `skipNodeOperations` is off (N20), our answers are compared with those
+    that the kubelet gives with the gate on.
     """
     total = len(case["steps"])
     if (allocation.Release.of(oracle.version) or allocation.Release.V1_37).is_before_1_37:

@@ -55,7 +55,7 @@ _OF_OTHERS = {"D2": 0.02, "D18": 0.02, "D20": 0.02, "D21": 0.02, "D22": 0.3, "D2
 USUAL = _OF_OTHERS | {"D25": 0.03, "N3": 0.1, "N13": 0.03}
 """By cause, the largest share of a kind's cases that the cause usually explains. For other causes, the share is 1%."""
 
-OFTEN = 3  # times its usual share
+OFTEN = 3  # a cause may explain at most this many times its usual share
 _FEW = 5  # cases, too few to measure a share
 
 

@@ -1,6 +1,7 @@
 """Recreates the test data from the oracle: `make recordings`.
 
-The cases are the same in each run. A history is left out if the kubelet's answers differ from ours.
+The cases are the same in each run. A history of the device manager is left out if the kubelet's answers differ
+from ours.
 """
 
 import argparse

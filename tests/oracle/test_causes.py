@@ -166,7 +166,7 @@ def test_a_missing_error_is_excused_only_if_slices_of_other_nodes_make_the_inval
 
 @beside("D18")
 def test_devices_that_no_rule_allows_are_not_excused_as_random(stable: Json) -> None:
-    """D18 applies only if our answer is among Kubernetes'.
+    """D18 applies only if our answer is among Kubernetes' answers.
 
     A Kubernetes bug is the cause only if a search with the known bugs gives Kubernetes' answer.
     """
@@ -713,7 +713,7 @@ def _device_row(device: PreparedDevice) -> Json:
 
 
 def put_claim(name: str, pods: Sequence[str], *drivers: str, **result: Json) -> Json:
-    """Return a step that allocates a claim, with a device of each driver."""
+    """Return a step that allocates a claim, with one device from each driver."""
     devices = [{"request": "r", "driver": one, "pool": "node", "device": "d", **result} for one in drivers]
     reserved = [{"resource": "pods", "name": pod, "uid": pod} for pod in pods]
     status = {"allocation": {"devices": {"results": devices}}, "reservedFor": reserved}

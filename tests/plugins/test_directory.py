@@ -1,4 +1,4 @@
-"""The gopher plugin: every file below a folder is a device."""
+"""`DirectoryPlugin`: every file below a folder is a device."""
 
 import os
 import sys

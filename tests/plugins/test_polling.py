@@ -66,7 +66,7 @@ class SlowChips(Chips):
         return super().devices()
 
 
-def test_a_look_that_is_under_way_when_the_subscription_ends_reports_nothing() -> None:
+def test_a_poll_that_is_under_way_when_the_subscription_ends_reports_nothing() -> None:
     chips = SlowChips()
     reports: list[None] = []
     end = chips.subscribe(lambda: reports.append(None))
@@ -79,7 +79,7 @@ def test_a_look_that_is_under_way_when_the_subscription_ends_reports_nothing() -
     assert reports == []
 
 
-def test_a_look_that_fails_is_logged_and_the_next_ones_go_on(
+def test_a_poll_that_fails_is_logged_and_the_next_ones_go_on(
     memory_kubelet: MemoryKubelet, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(background, "FIRST_PAUSE", 0.01)

@@ -140,7 +140,7 @@ def test_natural_order_is_total(one: DeviceId, other: DeviceId) -> None:
 
 
 def test_an_id_may_have_more_digits_than_python_converts() -> None:
-    """The order also includes the longest id that a plugin can send."""
+    """By default, Python converts at most 4,300 digits, but an id may have more."""
     long = DeviceId("9" * 5000)
     assert list(DeviceSet.of([long, DeviceId("gpu-0")])) == [long, "gpu-0"]
 

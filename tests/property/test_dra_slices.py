@@ -34,7 +34,7 @@ def pool_of(count: int, *, name: str = NODE, first: int = 0) -> DevicePool:
 
 
 def partitions_of(count: int) -> DevicePool:
-    """Return a pool of devices with taints, each of which uses up its own counter set."""
+    """Return a pool of tainted devices, each of which uses up its own counter set."""
     counters = {"memory": {"value": "80Gi"}}
     taints = [{"key": "example.com/broken", "effect": "NoSchedule"}]
     names = [f"gpu-{n}" for n in range(count)]

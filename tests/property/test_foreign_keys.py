@@ -91,7 +91,7 @@ interferences = st.builds(Interference, st.sampled_from(SECTIONS), foreign_keys,
 
 
 def foreign(node: Json, leftovers: Collection[str] = ()) -> Json:
-    """Return a Node without our keys, and without the metadata that changes with each write."""
+    """Return a Node without our keys, without `leftovers`, and without the metadata that changes with each write."""
     metadata = {
         key: value for key, value in node["metadata"].items() if key not in {"resourceVersion", "managedFields"}
     }

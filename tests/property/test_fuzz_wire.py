@@ -135,7 +135,7 @@ class Bytes:
         self.lists = self._begun.get(timeout=PATIENCE)
 
     def stop(self) -> None:
-        """End."""
+        """End the streams, and stop serving."""
         self._ended = True
         for lists in self._streams:
             lists.put(None)
@@ -154,7 +154,7 @@ class Line:
         self._known: PluginId | None = None
 
     def close(self) -> None:
-        """End."""
+        """Stop the plugin and the transport."""
         self.plugin.stop()
         self.transport.stop()
 

@@ -59,7 +59,7 @@ class Scene:
 
 @st.composite
 def scenes(draw: st.DrawFn) -> Scene:
-    """Scenes with devices on up to three NUMA nodes, some of which the machine lacks; some are held or unhealthy."""
+    """Scenes in which each device is on up to three NUMA nodes, which the machine may lack, and is free or not."""
     machine = draw(topologies(max_nodes=6)).numa_nodes
     count = len(machine)
     nodes = st.integers(-1 if draw(st.booleans()) else 0, count).map(NumaNode)
@@ -415,6 +415,6 @@ def test_a_mask_is_a_set_of_nodes(one: set[int], other: set[int]) -> None:
 
 
 def test_an_unknown_resource_has_no_hints() -> None:
-    """The answer has only resources that device plugins serve, not `cpu` and resources of others."""
+    """The result contains only resources that device plugins serve, and there are none here."""
     pod = Pod(PODS[0], containers=(Container("app", {"cpu": 1, RDMA: 1, ResourceName("other.com/x"): 1}),))
     assert device_hints(pod, pod.containers[0], NodeState().inventory, NodeState().ledger, BIG_MACHINE) == {}

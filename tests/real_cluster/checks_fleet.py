@@ -27,7 +27,7 @@ from tests.real_cluster.trouble import a_class
 Json = Any
 
 NODES, PODS, SOME = (20, 60, 3) if os.environ.get("SHARE") else (100, 300, 10)
-"""The number of nodes in the fleet, of pods in the Deployment, and of pods in each state."""
+"""The numbers of nodes in the fleet, of pods in the Deployment, and of pods in each state."""
 
 LEASE_OVER = 45.0
 """Seconds after which a Lease that is not renewed expires."""
@@ -51,10 +51,12 @@ class Outage:
     """An outage of part of the control plane.
 
     Attributes:
+        name: what the part then is, as a word in messages.
         of: returns the part.
         begin: takes the part down.
         end: brings the part back up.
         seconds: how long the part is down if the variable OUTAGES is set.
+        shortly: how long the part is down otherwise, also in seconds.
     """
 
     name: str
@@ -301,7 +303,7 @@ def test_the_node_of_a_kubelet_is_left_alone(plane: ControlPlane, *, is_stopped:
 
 
 def _wait_for_line(program: Program, text: str) -> None:
-    """Wait until a program, which may exit on its own, has printed something."""
+    """Wait until a program, which may exit on its own, has printed `text`."""
     try:
         wait_for(f"{program.name} to print {text!r}", lambda: text in program.log.read_text("utf-8"), 30.0)
     except RealClusterError as error:

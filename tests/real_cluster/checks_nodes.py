@@ -75,7 +75,7 @@ class Both:
 
     @property
     def spaces(self) -> tuple[str, str]:
-        """The namespaces."""
+        """The namespaces of the pods on our node and on the real kubelet."""
         return self.ours.name, self.real.name
 
 

@@ -1,4 +1,4 @@
-"""Fixtures for several test folders: programs that start as forks, and a browser."""
+"""Fixtures for several test folders: programs that start as forks, generated modules, and a browser."""
 
 import subprocess
 import sys

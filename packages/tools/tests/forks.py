@@ -129,7 +129,7 @@ def _serve(requests: socket.socket) -> list[str]:
             os.environ.clear()
             _show(environment)
             os.environ.update(environment)
-            # so that these descriptors are higher than all in `numbers`
+            # these descriptors must be higher than all in `numbers`
             given = [fcntl.fcntl(stream, fcntl.F_DUPFD, 1000) for stream in (*streams, tells)]
             requests.detach()
             os.closerange(3, 1000)

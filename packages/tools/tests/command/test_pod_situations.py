@@ -19,7 +19,7 @@ A waiting pod may be waiting for a driver (status 3), or one of its objects was 
 
 
 def files_of(name: str, where: Path) -> tuple[str, str]:
-    """Write a pod and the objects of its cluster into two files, and return the files."""
+    """Write a recorded pod and the objects in its cluster to two files, and return the files' paths."""
     pod, objects = where / "pod.json", where / "objects.json"
     pod.write_text(json.dumps(PODS[name]["pod"]), encoding="utf-8")
     objects.write_text(json.dumps(PODS[name]["objects"]), encoding="utf-8")
@@ -27,7 +27,7 @@ def files_of(name: str, where: Path) -> tuple[str, str]:
 
 
 def devices_in(node: Json) -> set[tuple[str, str]]:
-    """Return the devices that claims would get on a node, with their requests."""
+    """Return the devices that claims would get on a node, each with the name of its request."""
     return {
         (one["request"].partition("/")[0], f"{one['driver']}/{one['pool']}/{one['device']}")
         for allocation in node["allocations"]
@@ -37,7 +37,7 @@ def devices_in(node: Json) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize("name", PODS)
 def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The verdict is for the whole pod. If it was scheduled, `why` names the node and the devices that the pod got."""
+    """The verdict is for the whole pod. If the pod was scheduled, `why` names its node and devices."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     status = main(["why", pod, "--slices", objects, "--claims", objects, "--json"])
     document = json.loads(capsys.readouterr().out)
@@ -53,7 +53,7 @@ def test_why_answers_as_the_scheduler_did(name: str, tmp_path: Path, capsys: Cap
 
 @pytest.mark.parametrize("name", PODS)
 def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> None:
-    """The pod fits on the node on which it was placed, and on no node if it was placed on none."""
+    """The pod fits on the node on which it was placed, and on no node if it was refused (except after an error)."""
     truth, (pod, objects) = PODS[name]["truth"], files_of(name, tmp_path)
     nodes = [one["metadata"]["name"] for one in PODS[name]["objects"]["items"] if one["kind"] == "Node"]
     statuses = {}
@@ -70,7 +70,7 @@ def test_fits_answers_as_why_does(name: str, tmp_path: Path, capsys: Capsys) -> 
         assert not set(statuses.values()) & {0}, said
 
 
-def test_why_and_fits_name_the_node_that_is_out_of_the_question(tmp_path: Path, capsys: Capsys) -> None:
+def test_why_names_the_node_that_is_out_of_the_question(tmp_path: Path, capsys: Capsys) -> None:
     """The node that has the devices is named first, with the reason why the pod cannot run there."""
     pod, objects = files_of("node-with-the-devices-is-cordoned", tmp_path)
     main(["why", pod, "--slices", objects, "--claims", objects])

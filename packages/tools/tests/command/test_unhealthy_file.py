@@ -17,7 +17,7 @@ _TIMEOUT = 10.0
 
 
 def test_a_change_of_a_mounted_configmap_is_seen(tmp_path: Path) -> None:
-    """A kubelet mounts a key as a link into a linked directory, and changes it by replacing the directory's link."""
+    """A kubelet mounts a ConfigMap's key as a link into a linked directory, and replaces the directory's link."""
     for number, text in enumerate(("gpu-1 # broken\n", "2\ngpu-1\n")):
         (tmp_path / str(number)).mkdir()
         (tmp_path / str(number) / "node-1").write_text(text)

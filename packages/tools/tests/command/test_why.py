@@ -86,7 +86,7 @@ def test_the_refusal_inside_a_resize_is_explained(capsys: Capsys) -> None:
 
 
 def forms(message: str) -> list[str]:
-    """Return a refusal as `kubectl` prints it."""
+    """Return a refusal in each form in which `kubectl` prints it, and by itself."""
     event = {"kind": "Event", "reason": "Failed", "message": message, "involvedObject": {"kind": "Pod", "name": "big"}}
     new_event = {"apiVersion": "events.k8s.io/v1", "kind": "Event", "note": message}
     status = {"phase": "Failed", "message": message}

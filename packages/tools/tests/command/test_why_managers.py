@@ -18,7 +18,7 @@ MEMORY = (
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """A node with two NUMA nodes; pod `a` has six of the first node's eight CPUs."""
+    """A node with two NUMA nodes; pod `a` has six of the first NUMA node's eight CPUs."""
     (tmp_path / "kubelet").mkdir()
     return make_directory(tmp_path / "kubelet", RUNNING)
 

@@ -79,7 +79,7 @@ def faults_to_try(group: str) -> list[Fault]:
 
 
 def share_of(names: Sequence[str], fault: str) -> Sequence[str]:
-    """Return one in 24 of the checks that must not fail, with a different selection for each fault.
+    """Return one in 24 of the checks that must not fail. The fault's name determines which ones.
 
     Running all of them on each faulty program took more CPU time than the rest of `make test`.
     """
@@ -126,7 +126,7 @@ def run_on(
 def checks_for(fault: Fault) -> list[Check[DriverUnderTest]]:
     """Return the checks for a faulty driver: those about its fault, and some quick ones.
 
-    With FAULTS=1, the result contains all quick checks of the groups.
+    With FAULTS=1, the result contains all quick checks in the related groups. In `make storm`, it contains all checks.
     """
     groups = {BY_NAME[name].group for name in fault.fails}
 
@@ -165,7 +165,7 @@ class Findings:
         self._ending.close()
 
     def assert_found(self, fault: Fault) -> None:
-        """Assert that exactly the checks for this fault fail."""
+        """Assert that the checks for this fault fail, and no others except those in `breaks_too`."""
         if IS_STORM:
             faulthandler.cancel_dump_traceback_later()  # running all checks on a driver takes minutes
         report = self._reports[fault].result()

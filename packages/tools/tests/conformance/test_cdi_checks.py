@@ -1,4 +1,4 @@
-"""A driver with a fault in its CDI files fails only the check for that fault."""
+"""A driver with a fault in its CDI files fails only the checks for that fault."""
 
 import re
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""A driver that handles changes to its devices wrongly fails only the check for that fault."""
+"""A driver that handles changes to its devices wrongly fails only the checks for that fault."""
 
 from tests.conformance.harness import fault_test
 

@@ -1,4 +1,4 @@
-"""A good driver passes every check, with our stubs and generated ones, and each check has a driver that fails it."""
+"""A good driver passes the checks, with our stubs and with generated ones. Each check has a driver that fails it."""
 
 import shlex
 import sys
@@ -29,7 +29,7 @@ OTHERS = {
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }
-"""Checks for drivers without health reports, or with mounts, bindings or instances; other tests cover these."""
+"""Checks that do not apply to the good driver, such as those for drivers with mounts; other tests cover these."""
 
 HABITS: list[tuple[Fault, set[str]]] = [
     (

@@ -1,4 +1,4 @@
-"""A driver with a fault in its health reports fails only the check for that fault."""
+"""A driver with a fault in its health reports fails only the checks for that fault."""
 
 import pytest
 from attrs import evolve
@@ -18,7 +18,7 @@ def test_a_driver_without_health_passes() -> None:
 
 def test_a_limit_shorter_than_the_interval_is_wrong_on_a_busy_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    # regardless of what the driver waited for
+    # as if the driver had waited for a CPU all the time
     monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     check = BY_NAME["repeats-its-reports-of-health"]
     (result,) = run_on(ReportsOnce, [check], None, evolve(QUICK, excuses_load=True)).results

@@ -61,7 +61,7 @@ def test_the_socket_of_another_program_is_not_deleted(tmp_path: Path) -> None:
 
 
 def test_the_option_for_a_driver_that_is_late_after_a_restart_is_mentioned(tmp_path: Path) -> None:
-    """The driver's second start takes forever."""
+    """When the command is started again, it only sleeps."""
     script = f"test -e {tmp_path}/started && exec sleep 600; touch {tmp_path}/started; exec {sys.executable} {DRIVER}"
     checks = [BY_NAME["replaces-stale-sockets"]]
     report = run(["sh", "-c", script], settings=evolve(QUICK, returning=1.0), checks=checks)

@@ -1,4 +1,4 @@
-"""A driver that prepares claims wrongly fails only the check for that fault."""
+"""A driver that prepares claims wrongly fails only the checks for that fault."""
 
 import sys
 

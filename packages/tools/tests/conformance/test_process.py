@@ -1,4 +1,4 @@
-"""A driver whose process misbehaves fails only the check for that fault."""
+"""A driver whose process misbehaves fails only the checks for that fault."""
 
 from tests.conformance.harness import fault_test
 

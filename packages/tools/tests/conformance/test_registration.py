@@ -1,4 +1,4 @@
-"""A driver with a fault in its registration fails only the check for that fault."""
+"""A driver with a fault in its registration fails only the checks for that fault."""
 
 import pytest
 from attrs import evolve
@@ -16,7 +16,7 @@ def test_a_busy_machine_delays_an_answer_but_refuses_no_connection(
     fault: Fault, verdict: Verdict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    # regardless of what the driver waited for
+    # as if the driver had waited for a CPU all the time
     monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     check = BY_NAME["serves-before-it-registers"]
     (result,) = run_on(fault, [check], None, evolve(QUICK, excuses_load=True)).results

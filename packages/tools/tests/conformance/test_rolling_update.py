@@ -1,4 +1,4 @@
-"""A driver with a fault in its rolling update fails only the check for that fault."""
+"""A driver with a fault in its rolling update fails only the checks for that fault."""
 
 from devicecore_tools.conformance.dra import CHECKS
 from devicecore_tools.conformance.faults.drivers.rolling_update import RollingDriver

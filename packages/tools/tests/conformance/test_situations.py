@@ -1,4 +1,4 @@
-"""A driver that leaves the wrong things behind for its claims after an event fails only the check for that fault."""
+"""A driver that leaves the wrong things behind for its claims after an event fails only the checks for that fault."""
 
 from devicecore_tools.conformance.dra.checks.situations import CELLS, NO_CELL
 from tests.conformance.harness import BY_NAME, fault_test

@@ -1,4 +1,4 @@
-"""A driver with a fault in its slices fails only the check for that fault."""
+"""A driver with a fault in its slices fails only the checks for that fault."""
 
 import pytest
 from attrs import evolve

@@ -1,4 +1,4 @@
-"""A driver that unprepares claims wrongly, or has a fault in its state, fails only the check for that fault."""
+"""A driver that unprepares claims wrongly, or has a fault in its state, fails only the checks for that fault."""
 
 from tests.conformance.harness import fault_test
 

@@ -1,8 +1,7 @@
 """A sound node, and functions that each inject one anomaly into it.
 
-A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and every source.
-Each function changes the sources as little as possible, and no two functions change the same thing, so the functions
-can be combined.
+A node is a `Look`, which contains what every source says. `CLEAN` contains two resources, three pods and most sources.
+Each function changes the sources as little as possible, so that most functions can be combined.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -217,7 +216,7 @@ def with_pods(look: Look, *pods: PodSeen) -> Look:
 
 
 def with_entries(look: Look, *more: Entry) -> Look:
-    """Return `look` with further entries, which have no receipts, in its checkpoint. The verdict stays the same."""
+    """Return `look` with further entries, without receipts, in its checkpoint. The file's verdict is unchanged."""
     seen = file_of(look)
     assert seen.data is not None
     listed = (*(seen.data.entries or ()), *(PodDevicesEntry(*entry, b"") for entry in more))
@@ -265,7 +264,7 @@ def with_claim(look: Look, device: str, driver: str = "gpu.example.com", **attri
 
 
 def without(look: Look, *sources: str) -> Look:
-    """Return `look` without some of its sources."""
+    """Return `look` without these sources."""
     unread: dict[str, Any] = dict.fromkeys(sources, Reading())
     return evolve(look, **unread)
 
@@ -603,7 +602,7 @@ def container_cannot_start(look: Look) -> Look:
 
 
 def resource_not_on_node(look: Look) -> Look:
-    """The Node's status was reset, so it also differs from the kubelet's resources."""
+    """The Node's status has lost the NICs, so the Node also differs from the kubelet's resources."""
     node = node_of(look)
     without_nics = {name: count for name, count in node.capacity.items() if name != NIC}
     return with_node(look, evolve(node, capacity=without_nics, allocatable=without_nics))

@@ -150,7 +150,7 @@ def test_a_plugin_that_has_just_started_is_not_called_stable() -> None:
 
 
 def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path) -> None:
-    """A plugin replaced after an hour is not counted, nor is a plugin that starts right after the kubelet."""
+    """A plugin that is replaced hours later is not counted, and a restart of the kubelet clears the count."""
 
     def make(socket: str, at: float) -> None:
         place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket
@@ -230,7 +230,7 @@ def test_only_the_api_servers_data_is_judged_for_a_node_elsewhere() -> None:
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Serves three Nodes, but refuses to list the objects whose path ends in `refused`."""
+    """Serves three Nodes, but refuses requests whose path ends in `refused`."""
 
     protocol_version = "HTTP/1.1"
     refused: ClassVar[str] = ""

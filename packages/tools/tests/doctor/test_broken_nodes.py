@@ -65,7 +65,7 @@ def status(**fields: object) -> Callable[[Files], None]:
 
 
 def another(name: str, **fields: object) -> Callable[[Files], None]:
-    """Add a started pod that was bound ten minutes ago and has these status fields."""
+    """Return a change that adds a started pod, bound at `DAY`, with these status fields."""
 
     def change(files: Files) -> None:
         added = deepcopy(files["pods.json"]["items"][0])
@@ -110,7 +110,7 @@ def without_socket_for_plugins(files: Files) -> None:
 
 
 def said(before: str, after: str) -> Callable[[Files], None]:
-    """Replace text in the listing of the node's directories."""
+    """Return a change that replaces text in the listing of the node's directories."""
 
     def change(files: Files) -> None:
         assert before in files["listing.txt"]

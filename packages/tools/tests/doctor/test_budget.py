@@ -32,13 +32,13 @@ NODES = ("n0", "n1", "n2")
 
 
 def clock(seconds_of_a_look: float) -> "Budget":
-    """Return a budget of ten seconds, some of which is used each time the clock is read."""
+    """Return a budget of ten seconds whose clock advances each time it is read."""
     moments = count()
     return Budget(10.0, now=lambda: next(moments) * seconds_of_a_look)
 
 
 def cluster(devices: int = 2) -> ClusterObjects:
-    """Three nodes with some devices each."""
+    """Return the objects of three nodes, each of which has this number of devices."""
     items: list[dict[str, Any]] = [{"kind": "DeviceClass", "metadata": {"name": "any"}, "spec": {}}]
     for node in NODES:
         pool = {"name": node, "generation": 1, "resourceSliceCount": 1}
@@ -52,7 +52,7 @@ def cluster(devices: int = 2) -> ClusterObjects:
 
 
 def claim(count: int) -> UnallocatedClaim:
-    """Return a claim for some devices."""
+    """Return a claim for `count` devices."""
     requests = [{"name": "a", "exactly": {"deviceClassName": "any", "count": count}}]
     return claim_of(Value({"metadata": {"name": "c"}, "spec": {"devices": {"requests": requests}}}, "claim.json"))
 

@@ -142,7 +142,7 @@ def test_a_driver_whose_slices_are_deleted_is_known_by_the_socket_that_it_left()
 
 
 def ended(look: Look) -> Look:
-    """The pod still exists, but has ended. Its devices are freed at the next admission, as they always are."""
+    """The pod still exists, but has ended. The kubelet frees the pod's devices at the next admission."""
     return nodes.with_entries(look, ("uid-done", "main", GPU, {1: ("gpu-7",)}))
 
 

@@ -31,7 +31,7 @@ REFUSAL = (
 
 
 def facts() -> Facts:
-    """Return a node with two devices, one of which a pod holds."""
+    """Return the facts about a node with two devices, one of which a pod holds."""
     entry = PodDevicesEntry("uid-1", "app", GPU, {0: ("gpu-0",)}, b"")
     data = CheckpointData((entry,), {GPU: ("gpu-0", "gpu-1")})
     checkpoint = CheckpointSeen(judge(encode(data)), data)

@@ -25,7 +25,7 @@ def sidecar(**sizes: int) -> Json:
 
 
 def main(**sizes: int) -> Json:
-    """Return a container."""
+    """Return an app container."""
     return {"sizes": sizes, "is_init": False}
 
 

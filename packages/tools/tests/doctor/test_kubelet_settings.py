@@ -25,7 +25,7 @@ def configuration(policy: str, scope: str = "container") -> str:
 
 @pytest.fixture
 def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A /proc directory in which this process looks like a kubelet that serves its socket."""
+    """A simulated /proc/PID directory that makes this process look like a kubelet that serves its socket."""
     (root := tmp_path / "root").mkdir()
     (root / "pod-resources").mkdir()
     place = tmp_path / "proc" / str(os.getpid())

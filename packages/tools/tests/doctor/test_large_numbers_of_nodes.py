@@ -1,7 +1,7 @@
 """A number in a node's file is never used as a length or range. `doctor` exits with an error message or a report.
 
 The files come from recorded nodes, from a record that `doctor --save` wrote, and from a node whose CPUs are pinned.
-Each number in the files is replaced, including the ends of ranges in CPU lists.
+The numbers in the files are replaced one at a time. Of each list, only the first item is searched for numbers.
 """
 
 import copy

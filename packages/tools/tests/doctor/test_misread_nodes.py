@@ -163,7 +163,7 @@ def test_a_node_file_of_another_machine_is_not_read(tmp_path: Path, capsys: Caps
 
 
 def test_each_process_on_a_live_node_is_asked_who_it_is(tmp_path: Path, capsys: Capsys) -> None:
-    """A record keeps their answers. A plugin that does not answer blocks every pod that requests its devices."""
+    """A record keeps the processes' answers. A silent plugin blocks every pod that requests its devices."""
     with TemporaryDirectory() as root:  # the path of a socket has to be short
         ask_each_process(Path(root), tmp_path, capsys)
 
@@ -240,7 +240,7 @@ def test_a_pod_that_an_api_server_refuses_fits_nowhere(
 
 
 def test_more_devices_are_held_than_the_node_has(tmp_path: Path, capsys: Capsys) -> None:
-    """A plugin was restarted with a different list, and the pods keep running with devices that it no longer has."""
+    """A plugin was restarted with a different list, and the pods keep devices that are no longer listed."""
     resource = "example.com/vf"
     pods, entries = [], []
     for number in range(3):

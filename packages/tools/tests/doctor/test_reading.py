@@ -115,7 +115,7 @@ def test_a_checkpoint_is_read_with_its_receipts(tmp_path: Path) -> None:
 
 
 def test_every_recorded_file_can_be_read(tmp_path: Path) -> None:
-    """Every recorded file, sound or not, has the recorded verdict, and none raises an error."""
+    """No recorded file, sound or not, raises an error, and each has the recorded verdict unless it is malformed."""
     path = tmp_path / "file"
     for line in VECTORS.read_text().splitlines():
         record = json.loads(line)
@@ -722,7 +722,7 @@ def test_a_node_that_is_elsewhere_is_read_at_the_api_server(
 
 
 class _Answers(BaseHTTPRequestHandler):
-    """Handles the requests to an API server, and logs nothing."""
+    """The base class of the API servers below: it sends answers, and logs nothing."""
 
     def answer(self, status: int, body: bytes) -> None:
         self.send_response(status)
@@ -736,7 +736,7 @@ class _Answers(BaseHTTPRequestHandler):
 
 @contextmanager
 def api_server_of(answers: type[_Answers]) -> Iterator[str]:
-    """Serve these answers as an API server, and yield its URL."""
+    """Run an API server that handles requests with this class, and yield the server's URL."""
     with HTTPServer(("127.0.0.1", 0), answers) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
@@ -806,7 +806,7 @@ def test_the_device_taint_rules_of_a_server_taint_what_they_select(
 
 
 class _Broken(_Answers):
-    """An API server that has the Node n1, and one malformed object in every other list."""
+    """An API server that has the Node n1, a malformed Pod and a malformed ResourceSlice."""
 
     specs: ClassVar[dict[str, object]] = {
         "nodes": {},
@@ -849,7 +849,7 @@ def test_a_list_that_the_server_never_ends_is_given_up(tmp_path: Path, monkeypat
 
 
 def test_without_credentials_the_api_server_is_asked_once(tmp_path: Path) -> None:
-    """`doctor` waits once for a program that hangs, and once for a server that does not answer."""
+    """If the program or the server hangs, `doctor` must not wait for it once for each list."""
     arguments = ["-c", f"echo called >> {tmp_path}/calls; exit 3"]
     program = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh", "args": arguments}
     config = kubeconfig_of("http://127.0.0.1:1", tmp_path / "config", {"exec": program})

@@ -69,7 +69,7 @@ def report_of(capsys: Capsys, root: str) -> tuple[int, dict[str, Any]]:
 
 
 def fitted(capsys: Capsys, root: str | Path, namespace: str = "default", **spec: object) -> tuple[int, dict[str, Any]]:
-    """Run `fits` with a pod on a node, and return the exit status and the output.
+    """Run `fits` with a pod on a node, and return the exit status and the answer for the node.
 
     The pod has one container with `limits`, or the given containers.
     """
@@ -349,7 +349,7 @@ def with_a_file_of_other_pods(root: Path) -> None:
 def with_a_pod_that_only_the_checkpoint_names(root: Path) -> None:
     """The pod holds the device that is not healthy.
 
-    The pods were listed before this pod existed, and the kubelet's list of allocatable devices is incomplete.
+    The pods were listed before this pod existed, and the kubelet's list of allocatable devices is cut off.
     """
     rewritten(root, "pods.json", lambda text: without_last(text, "items"))
     damage(root / ALLOCATABLE_NAME, "cut")
@@ -879,7 +879,7 @@ def with_holders(data: CheckpointData, *, exchanged: bool) -> CheckpointData:
 
 
 def node_with(change: int, *fields: str) -> Callable[[str], str]:
-    """Return a function that adds `change` to each resource count in these fields of a Node's status."""
+    """Return a function that adds `change` to the nonzero `acme.io` counts in these fields of a Node's status."""
 
     def changed(text: str) -> str:
         node = json.loads(text)

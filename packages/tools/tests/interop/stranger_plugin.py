@@ -84,7 +84,7 @@ def ino(path: str) -> int:
 
 
 def stop(*_: object) -> None:
-    """SIGTERM."""
+    """Handle SIGTERM."""
     halt.set()
 
 

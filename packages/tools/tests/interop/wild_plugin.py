@@ -79,7 +79,7 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
         ctx.abort(grpc.StatusCode.UNIMPLEMENTED, "method PreStartContainer not implemented")
 
     def serve(self) -> None:
-        """Serve the socket, even if one exists at its path."""
+        """Serve on the socket, even if there already is a file at the socket's path."""
         path = f"{DIR}/{self.endpoint}"
         if self.server is not None:
             # otherwise, Python stops the old server later, and deletes whatever is at the server's path by then
@@ -167,7 +167,7 @@ def several() -> None:
 
 
 def keep_trying(server: Server) -> None:
-    """Try to register until it succeeds, at most 20 times."""
+    """Try to register until the kubelet accepts, at most 20 times."""
     for _ in range(20):
         try:
             server.register()

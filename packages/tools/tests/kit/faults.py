@@ -67,7 +67,7 @@ OPTIONS = {"silent": "--timeout", "never-returns": "--returning", "watches-its-s
 BY_NAME = {check.name: check for check in CHECKS}
 NAMES = list(BY_NAME)
 RESTARTS = NAMES[NAMES.index("keeps-its-stream-open") : NAMES.index("keeps-its-ids")]
-"""The checks that restart the kubelet or the plugin, or change the health of a device."""
+"""The checks that restart the kubelet or the plugin, change the health of a device, or watch for a while."""
 CALM = [name for name in NAMES if name not in RESTARTS]
 EXPENSIVE = ["answers-many-calls", "grows-with-no-call"]
 """Checks that make a thousand calls, and so take as long as all other checks in `CALM` together."""
@@ -251,7 +251,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("hides-while-sick", [EMPTIED, *HEALTH, *NAMES[-3:]]),
     ("exits", [*AWAY, EMPTIED, "stays-up"]),
 ]
-# Faults whose checks also find a fault from the lists above. Only `make faults` tries these.
+# Faults whose checks also find other faults in the lists above. Only `make faults` tries these.
 MORE_FAULTS = {
     *("never-registers", "file-mode", "repeats", "empty-answer", "counts", "answers-few", "adds-a-device"),
     *("cdi-by-position", "lists-what-has-changed", "returns-under-another-name"),
@@ -280,7 +280,7 @@ def run_checks_on(fault: str, names: list[str], settings: Settings, directory: P
 
 
 def assert_found(fault: str, names: list[str], directory: Path) -> None:
-    """Assert that the fault's checks fail, with a sentence about what happened, and only those that it breaks, too."""
+    """Assert that the fault's checks fail, each with a sentence, and no others except those in `breaks_too`."""
     own = PLUGIN_FAULTS[fault].split()
     if not TRIES_ALL_FAULTS and names[: len(CALM)] == CALM:
         names = [*own, *share_of([name for name in CALM if name not in {*own, *EXPENSIVE}], fault)]

@@ -15,7 +15,7 @@ WRONG = [5, 1.5, True, "x", [], {}, None, [None], [5], ["x"], [[]], [{}], {"a": 
 
 
 def paths(value: Any, above: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:  # noqa: ANN401 - JSON
-    """Yield the path of each value in an object, except the values of its top-level scalar fields."""
+    """Yield the path of each value in an object, except the top-level fields that are not objects."""
     below = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     for key, item in below:
         if above or isinstance(item, dict):

@@ -21,7 +21,7 @@ META = ("labels", "annotations", "ownerReferences", "finalizers")
 
 
 def filled(value: Json) -> Json:
-    """Return what the library and the server must agree on: no empty fields, and no taint that depends on Ready."""
+    """Return what library and server must agree on: no empty fields, and not the taint that depends on Ready."""
     taints = [one for one in value.get("taints", ()) if one["key"] != "node.kubernetes.io/not-ready"]
     return {name: one for name, one in {**value, "taints": taints}.items() if one not in ({}, [])}
 

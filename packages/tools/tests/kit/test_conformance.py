@@ -1,4 +1,4 @@
-"""Every check of `devicecore conformance` fails on a plugin with its fault, and no other check does.
+"""Every check of device plugins fails on a plugin with the check's fault, and no other check does.
 
 Faults that need restarts are tested in a separate file, so that two workers can share the work.
 """
@@ -78,7 +78,7 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
 
 def test_a_busy_machine_refuses_no_connection(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.getloadavg", lambda: (1000.0, 1000.0, 1000.0))
-    # regardless of what the plugin waited for
+    # as if the plugin had waited for a CPU all the time
     monkeypatch.setattr("devicecore_tools.conformance.runner._HELD_UP", -1.0)
     settings = evolve(faults.SHORT["registers-first"], timeout=1, excuses_load=True)
     (result,) = faults.run_checks_on("registers-first", [faults.NAMES[0]], settings, directory).results

@@ -1,4 +1,4 @@
-"""A run that ends because of a signal or a bug of ours still writes its report as JUnit XML, scorecard and JSON."""
+"""A run that a signal or a bug in devicecore ends still writes its report as JUnit XML, scorecard and JSON."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def reporting_in(directory: Path, *, as_json: bool = True) -> Reporting:
 
 
 def assert_undecided(directory: Path, document: Any, reason: str, number: int) -> None:  # noqa: ANN401 - of JSON
-    """Assert that all three reports list these checks as not run, with the reason."""
+    """Assert that the document lists `number` checks as not run for this reason, and that all reports were written."""
     rows = [row for row in document["checks"] if row["verdict"] == "undecided"]
     assert len(rows) == number
     assert all(reason in row["actual"] for row in rows)

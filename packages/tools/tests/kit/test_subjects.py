@@ -1,4 +1,4 @@
-"""The programs in `peers/subjects/`: each of their faults has a check, and those that have been built are run."""
+"""The programs in `peers/subjects/`: each fault names a check or a reason, and all programs that were built are run."""
 
 import json
 import re

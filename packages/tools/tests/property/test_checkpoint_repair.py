@@ -40,7 +40,7 @@ def is_readable(answer: bytes) -> bool:
 
 
 def held(data: CheckpointData) -> list[tuple[str, str, str, str]]:
-    """Return each device of each entry."""
+    """Return the pod, the container, the resource and the id of each device in each entry."""
     return [
         (entry.pod_uid, entry.container_name, entry.resource_name, id_)
         for entry in data.entries or ()

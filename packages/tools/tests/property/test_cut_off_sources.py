@@ -40,7 +40,7 @@ CUT = [(name, file) for name, files in NODES.items() for file in files if file n
 def test_a_recorded_node_without_a_source_is_not_called_sound(
     name: str, file: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Law: without one of a record's files, `doctor` does not exit with 0, and says what it did not see."""
+    """Law: without one of a record's files, `doctor` does not exit with 0. It names findings or what it did not see."""
     files = {one: of for one, of in NODES[name].items() if one not in {file, "truth.json"}}
     status = main(["doctor", "--root", str(written(tmp_path / "node", files)), "--json"])
     document = json.loads(capsys.readouterr().out)

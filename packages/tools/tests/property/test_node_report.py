@@ -27,7 +27,7 @@ STEPS = 60
 
 
 class CleanSteps(Steps):
-    """A simulated node with a reliable disk."""
+    """The steps of a simulated node with a reliable disk."""
 
     def __init__(self, seed: int) -> None:
         self.chance = Random(seed)  # noqa: S311 - it is to be repeated, not to be secret

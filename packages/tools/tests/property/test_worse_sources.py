@@ -18,7 +18,7 @@ from tests.recorded import share
 worse = st.dictionaries(st.sampled_from(SOURCES), HOW, max_size=6)
 others = st.sampled_from([*OTHER])
 OF_PLUGINS = [name for name, files in NODES.items() if "Data" in str(files.get(FILE, ""))]
-"""The nodes with a device checkpoint. Each law is tested on a third of these nodes, and `make laws` tests it on all."""
+"""The nodes with a device checkpoint. Each law is tested on a sixth of these nodes, and in `make laws` on all."""
 
 
 def with_worse_sources(directory: Path, name: str, other: str, damaged: dict[str, str]) -> Path:

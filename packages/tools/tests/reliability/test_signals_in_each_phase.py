@@ -1,4 +1,4 @@
-"""A signal while `devicecore kubelet` starts, admits, saves or publishes ends it cleanly, and it leaves no socket."""
+"""A signal while `devicecore kubelet` starts, admits, saves or publishes ends the process, and no socket is left."""
 
 import json
 import os
