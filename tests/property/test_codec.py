@@ -41,7 +41,7 @@ PACKAGE = "devicecore.domain.checkpoint"
 
 @contextmanager
 def modules_set_aside(**instead: None) -> Iterator[None]:
-    """Make the next import of the checkpoint package start anew, as if the modules in `instead` were not installed."""
+    """Make the next import of the checkpoint package start over, as if the modules in `instead` were not installed."""
     ours = {name: module for name, module in sys.modules.items() if name.startswith(PACKAGE)}
     kept = ours | {name: sys.modules[name] for name in instead}
     for name in ours:

@@ -164,7 +164,7 @@ def kueue(stage: Stage) -> Mapping[str, object]:
 
 
 def descheduler(stage: Stage) -> Mapping[str, object]:
-    """Crashing pods leave their node once it is cordoned, and pods spread to an added node."""
+    """Crashing pods leave their node once it is cordoned, and pods spread to added nodes."""
     plane = stage.plane
     stage.kubectl("cordon", "gpu-0", "gpu-1")
     stage.kubectl("apply", "-f", str(MANIFESTS / "deployment.yaml"))

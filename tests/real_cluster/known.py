@@ -26,7 +26,7 @@ class Answered:
 
 
 def _path(pattern: str) -> Callable[[Answered], bool]:
-    """Return a test for whether a difference is at one of these paths in an answer, or in a watch event's object."""
+    """Return a function that tests whether a difference is at such a path in an answer or a watch event's object."""
     whole = re.compile(rf"answer(\[[^\]]*\]\.object)?\.({pattern})")
     return lambda one: bool(whole.fullmatch(one.difference.path))
 

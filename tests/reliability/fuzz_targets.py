@@ -95,7 +95,7 @@ def kubeconfig(data: bytes) -> None:
 
 
 def api_answer(data: bytes) -> None:
-    """An API server's answer becomes a Node that can be patched, or raises ValueError."""
+    """An API server's answer becomes a Node that can be patched, or raises ValueError or RecursionError."""
     try:
         node = NodeObject.parse(json.loads(data))
     except (ValueError, RecursionError):

@@ -1,7 +1,7 @@
 """A program that runs a manager while many plugins connect and disconnect, measures itself, and prints JSON.
 
 `python -m tests.reliability.storm fleets DIRECTORY PLUGINS ROUNDS`: PLUGINS plugins in several processes, which are
-killed and stopped while they send lists. `python -m tests.reliability.storm registrations DIRECTORY N`: a plugin
+killed or suspended while they send lists. `python -m tests.reliability.storm registrations DIRECTORY N`: a plugin
 registers N times. In both scenarios, pods get devices of a healthy plugin all the time.
 """
 

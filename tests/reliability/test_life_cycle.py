@@ -197,7 +197,7 @@ def test_a_stopped_start_does_not_set_the_next_owners_file_aside() -> None:
 
 
 def test_a_stop_during_a_start_frees_the_directory_for_the_next_owner(directory: Path) -> None:
-    """The situation is that of the previous test, with real sockets and files."""
+    """The manager has real sockets and files, and its start hangs while it reads the checkpoint."""
     gate = Gate(LIMIT)
 
     class SlowStore(FileStore):

@@ -108,7 +108,7 @@ def pods_are_entered_before_all_claims_are_checked(patch: Patch) -> None:
 
 @breaks("each device once", "a restart between")
 def answers_are_appended(patch: Patch) -> None:
-    """kubernetes#140471, #141335."""
+    """A kubelet does this: kubernetes#140471 and #141335."""
     store_answer = preparing.store_answer
 
     def appending(cache: ClaimCache, ask: AskDriver, answer: Anything) -> Changed:
@@ -225,7 +225,7 @@ def the_claims_are_locked_while_a_driver_is_called(patch: Patch) -> None:
 
 @breaks("is released while", "a claim that is replaced")
 def any_pod_releases_a_claim_that_one_pod_uses(patch: Patch) -> None:
-    """kubernetes#140212."""
+    """A kubelet does this: kubernetes#140212."""
     leave = releasing.leave
 
     def leaving(cache: ClaimCache, pod: PodUid | None, keys: Sequence[ClaimKey]) -> Leaving:
@@ -241,7 +241,7 @@ def any_pod_releases_a_claim_that_one_pod_uses(patch: Patch) -> None:
 
 @breaks("M1 prepared and then without devices", "one pod")
 def a_claim_is_forgotten_although_another_pod_has_entered(patch: Patch) -> None:
-    """kubernetes#140527."""
+    """A kubelet does this: kubernetes#140527."""
     remove = releasing.remove
 
     def removing(cache: ClaimCache, pod: PodUid | None, keys: Collection[ClaimKey], released: Anything) -> Changed:
@@ -400,7 +400,7 @@ def a_failed_deletion_is_not_tried_again(patch: Patch) -> None:
 
 @fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def the_oldest_connected_instance_is_called(patch: Patch) -> None:
-    """M13."""
+    """The mutation breaks law M13."""
 
     def choosing(self: DriverRegistry, driver: DriverName) -> InstanceId:
         known = self.instances[driver]
@@ -411,7 +411,7 @@ def the_oldest_connected_instance_is_called(patch: Patch) -> None:
 
 @fails(unit.test_a_call_goes_to_the_newest_connected_instance)
 def the_newest_instance_is_called_connected_or_not(patch: Patch) -> None:
-    """M13."""
+    """The mutation breaks law M13."""
     patch.setattr(DriverRegistry, "choose", lambda self, driver: self.instances[driver][-1])
 
 
@@ -436,19 +436,19 @@ def a_report_does_not_count_at_its_limit(patch: Patch) -> None:
 
 @fails(unit.test_health_survives_a_restart_and_a_bad_file_means_no_health)
 def each_report_has_the_default_limit(patch: Patch) -> None:
-    """M15."""
+    """The mutation breaks law M15."""
     patch.setattr(DeviceHealth, "is_expired", lambda self, now: now - self.updated > DEFAULT_LIMIT)
 
 
 @fails(unit.test_health_stays_while_another_instance_reports)
 def health_stays_when_the_last_stream_ends(patch: Patch) -> None:
-    """M15."""
+    """The mutation breaks law M15."""
     patch.setattr(HealthRecord, "clear", lambda _self, _run, _driver: None)
 
 
 @fails(unit.test_health_stays_while_another_instance_reports)
 def health_goes_when_any_stream_ends(patch: Patch) -> None:
-    """M15, kubernetes#140818."""
+    """The mutation breaks law M15, as in kubernetes#140818."""
 
     def stopped(_before: Anything, _after: Anything, event: DriverEvent) -> bool:
         return isinstance(event, HealthEnded)
@@ -458,7 +458,7 @@ def health_goes_when_any_stream_ends(patch: Patch) -> None:
 
 @fails(unit.test_health_survives_a_restart_and_a_bad_file_means_no_health)
 def health_is_not_saved(patch: Patch) -> None:
-    """M15."""
+    """The mutation breaks law M15."""
     patch.setattr(HealthRecord, "_save", lambda _self: None)
 
 

@@ -402,7 +402,7 @@ class World:
 
     @contextmanager
     def _one_sample(self, operation: str) -> Iterator[None]:
-        """Check M14, and let through no errors other than the library's own."""
+        """Check M14, and raise `_FailedError` in place of the library's own errors."""
         metrics, count, failed = self.metrics, len(self.metrics.operations), False
         try:
             yield
