@@ -66,7 +66,7 @@ class RealKubelet(ClusterNode):
         return found[-1]
 
     def break_runtime(self, what: str, text: str) -> None:
-        """Make the runtime fail with a message. `what` is `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`."""
+        """Make the runtime fail with a message. `what`: `runtime-not-ready`, `network-not-ready` or `refuse/METHOD`."""
         file = self.home / "cri" / what
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")

@@ -79,7 +79,8 @@ def free_port() -> int:
 def wait_for(expected: str, look: Callable[[], T | None], timeout: float = 60.0) -> T:
     """Call `look` until it returns a truthy value, and return that value.
 
-    Raises RealClusterError after `timeout` seconds. The message contains `expected` and the OSError of the last call, if any.
+    Raises RealClusterError after `timeout` seconds. The message contains `expected`, and the OSError of the last call,
+    if any.
     """
     end, problem = time.monotonic() + timeout, ""
     while True:

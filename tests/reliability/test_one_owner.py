@@ -25,7 +25,7 @@ def managed(directory: Path | str) -> DeviceManager:
 
 
 def main(directory: str, uid: str) -> None:
-    """Run a manager, admit a pod, print the pod's devices and the id of a child that outlives this process, and wait."""
+    """Run a manager, admit a pod, print its devices and the id of a child that outlives this process, and wait."""
     try:
         with managed(directory) as manager:
             manager.wait_for(lambda node: bool(node.inventory.status().allocatable), PATIENCE)

@@ -72,7 +72,7 @@ def of_allocations_only(ledger: Ledger) -> Ledger:
 @breaks("free_reserved_and_allocated_devices_are_all_devices", 15)
 @fails(partial(RESERVED, races.evict))
 def in_use_is_rebuilt_when_pods_are_evicted(patch: Patch) -> None:
-    """kubernetes#137534."""
+    """The bug of kubernetes#137534."""
     evict = Ledger.evict
 
     def rebuilding(self: Ledger, pods: Iterable[PodUid]) -> Ledger:
@@ -115,7 +115,7 @@ def a_failed_admission_releases_nothing(patch: Patch) -> None:
 @breaks("no_reservation_outlives_its_admission", 1)
 @fails(partial(HALF_FAILED, Fails(), 3))
 def a_failed_admission_keeps_its_first_container(patch: Patch) -> None:
-    """kubernetes#130145."""
+    """The bug of kubernetes#130145."""
 
     def without_the_first(self: Untyped, pod: PodUid) -> None:
         reserved = [held for held in self._state.value.ledger.reservations if held.key.pod == pod]
@@ -178,7 +178,7 @@ def an_answer_after_the_deadline_is_taken(patch: Patch) -> None:
 @breaks("a_failed_admission_changed_nothing", 0)
 @fails(races.test_140929_devices_that_cannot_be_saved_are_not_allocated)
 def memory_is_changed_before_the_file(patch: Patch) -> None:
-    """kubernetes#140929."""
+    """The bug of kubernetes#140929."""
     write = SavedState._write  # noqa: SLF001 - the mutated part is private
 
     def confirming(self: Untyped, value: NodeState, call: OpenCall) -> None:
@@ -201,7 +201,7 @@ def a_failed_save_is_ignored(patch: Patch) -> None:
 
 @breaks("the_file_restores_to_the_ledger_in_memory", 0)
 def evictions_are_not_saved(patch: Patch) -> None:
-    """kubernetes#137010."""
+    """The bug of kubernetes#137010."""
     patch.setattr(SavedState, "request", lambda _self, **_: None)
 
 
@@ -221,7 +221,7 @@ def _instance(inventory: Inventory, id_: PluginId, same: Callable[[Plugin], bool
 @breaks("the_manager_takes_over_what_plugins_report", 10)
 @fails(races.test_135437_events_of_an_old_instance_on_the_same_socket_change_nothing)
 def a_disconnect_is_matched_by_socket(patch: Patch) -> None:
-    """kubernetes#135437."""
+    """The bug of kubernetes#135437."""
     disconnect = Inventory.disconnect
 
     def by_socket(self: Inventory, id_: PluginId, now: float) -> Inventory:
@@ -233,7 +233,7 @@ def a_disconnect_is_matched_by_socket(patch: Patch) -> None:
 @breaks("the_manager_takes_over_what_plugins_report", 3)
 @fails(races.test_121994_a_late_disconnect_does_not_touch_the_next_instance)
 def a_disconnect_is_matched_by_resource(patch: Patch) -> None:
-    """kubernetes#121994."""
+    """The bug of kubernetes#121994."""
     disconnect = Inventory.disconnect
 
     def by_resource(self: Inventory, id_: PluginId, now: float) -> Inventory:
@@ -297,14 +297,14 @@ def a_resource_without_a_plugin_is_not_ours(patch: Patch) -> None:
 @breaks("a_running_pod_survives_a_restart", 2)
 @fails(races.test_118559_a_pod_that_runs_survives_a_restart)
 def running_containers_are_not_recognized(patch: Patch) -> None:
-    """kubernetes#118559."""
+    """The bug of kubernetes#118559."""
     patch.setattr(ActivePods, "is_already_running", lambda *_: False)
 
 
 @breaks("a_running_pod_survives_a_restart", 21)
 @fails(races.test_138446_an_ended_init_container_does_not_reject_its_pod)
 def ended_init_containers_need_their_plugin(patch: Patch) -> None:
-    """kubernetes#138446."""
+    """The bug of kubernetes#138446."""
 
     def runs(self: Untyped, pod: Pod, container: Container) -> bool:
         return not (self._pods is None or self._pods.sources_ready()) and pod.key(container) in self._running
