@@ -1,4 +1,4 @@
-"""Our functions answer each question from Kubernetes' own tests of both managers as Kubernetes does.
+"""Our functions answer the questions from Kubernetes' own tests of both managers as Kubernetes does.
 
 `tools/record_numa_tables.py` ran the tests of `cm/cpumanager` and `cm/memorymanager`, and recorded each call to the
 deciding functions. `data/tables_of_kubernetes.json.gz` contains each recorded call once, and the names of all tests.
@@ -79,7 +79,7 @@ NOT_COMPARED = {
     "memorymanager.Test_getPodRequestedResources": _PARTS,
     "memorymanager.Test_isAffinityViolatingNUMAAllocations": _PARTS,
 }
-"""The tests with cases for which no call is compared, each with the reason."""
+"""The tests with cases for which no call was recorded, each with the reason."""
 
 
 @cache

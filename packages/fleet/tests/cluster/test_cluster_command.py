@@ -111,7 +111,7 @@ def test_a_node_killed_twice_doubles_no_device(server: LocalApiServer, directory
 
 
 def test_the_node_of_a_machine_is_refused_and_left_as_it_is(server: LocalApiServer, directory: Path) -> None:
-    """A Node that devicecore did not create exists under that name, and a pod is bound to it."""
+    """The API server has a Node with this name that devicecore did not create, and a pod is bound to it."""
     server.create({"kind": "Node", "metadata": {"name": NODE}, "status": {"capacity": {GPU: "4"}}})
     server.create(a_pod("database"))
     server.bind("database", NODE)
@@ -244,7 +244,7 @@ def test_the_objects_of_a_large_cluster_are_listed_in_smaller_pages(tmp_path: Pa
 
 
 class Two:
-    """Two processes, each with a node of the same name, and a clock that they share."""
+    """One or two processes, each with a node of the same name, and a clock that they share."""
 
     def __init__(
         self, server: LocalApiServer, stack: ExitStack, directory: Path, *processes: Process, adopts: bool = False
@@ -260,7 +260,7 @@ class Two:
         ]
 
     def tick(self, number: int) -> RegisteredNode:
-        """Make one of the two nodes tick, and send the requests that the node has queued."""
+        """Make one of the nodes tick, and send the requests that it has queued."""
         self.nodes[number].tick()
         self.jobs[number].run(self.requests)
         return self.nodes[number]

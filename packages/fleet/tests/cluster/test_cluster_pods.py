@@ -563,7 +563,10 @@ def test_a_list_that_is_not_whole_releases_nothing(node: ClusterNode) -> None:
 
 @pytest.mark.parametrize("answered", range(1, 24, 3))
 def test_a_kill_at_any_request_doubles_or_leaks_nothing(server: LocalApiServer, tmp_path: Path, answered: int) -> None:
-    """The node ends once the server has answered `answered` requests. A new node continues with its checkpoint."""
+    """The node ends after `answered` answers from the server, or when all pods are done.
+
+    A new node takes its checkpoint.
+    """
     store = MemoryStore()
     with ClusterNode(server, tmp_path, store) as node:
         start = len(server.requests)

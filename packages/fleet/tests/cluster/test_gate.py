@@ -65,7 +65,7 @@ def test_the_second_of_two_threads_at_a_gate_asks_when_the_first_is_done() -> No
 
     gate.decide(is_ours)
     second.join()
-    assert seen == [False], "the second question is asked once the gate is closed"
+    assert seen == [False], "the second question is asked once the gate is open"
     assert gate.is_closed
 
 

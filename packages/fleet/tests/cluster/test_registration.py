@@ -38,7 +38,7 @@ class Registration:
         return RegisteredNode(description, self.jobs, changed=self.note_change, process=Process("a"), heartbeat=None)
 
     def note_change(self) -> None:
-        """Record the reason why the node does not touch its Node when it reports a change, or None."""
+        """When the node reports a change, record why the node does not touch its Node, or None."""
         self.refusals.append(self.node.refusal)
 
     def sent(self) -> list[str]:

@@ -50,7 +50,7 @@ def pod(server: LocalApiServer, name: str, node: str) -> None:
 
 
 def has_devices(server: LocalApiServer, node: str) -> bool:
-    """Return whether a scheduler would send pods to this node."""
+    """Return whether the Node shows devices to a scheduler."""
     found = [one for one in server.objects("Node") if one["metadata"]["name"] == node]
     return bool(found) and found[0]["status"]["allocatable"].get("example.com/gpu", "0") != "0"
 

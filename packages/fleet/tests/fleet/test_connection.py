@@ -69,7 +69,7 @@ class Connected:
         self.runs()
 
     def runs(self) -> None:
-        """Report that the pods that the node has newly seen run."""
+        """Report, for each pod that the node has newly seen, that the pod runs."""
         for found in self.link.feed.poll().added:
             self.link.reporter.report(found, PodReport(Outcome(OutcomeKind.RUNS), {}))
 
@@ -194,7 +194,7 @@ def nodes(node: Connected) -> list[str]:
 
 @pytest.mark.parametrize(("verb", "resource"), [("create", "nodes"), ("create", "events"), ("update", "leases")])
 def test_a_node_that_is_removed_while_it_is_registered_is_deleted(node: Connected, verb: str, resource: str) -> None:
-    """When the node is removed, its Node exists, but not all requests of the registration have been answered."""
+    """The node is removed just before the server executes one of the requests of the registration."""
     node.connection.remove()
     node.sent()
     made = new_node(node)

@@ -39,7 +39,7 @@ KINDS = (
 
 
 def some(examples: int) -> int:
-    """Return the number of examples to try: half of `examples` in `make test`, ten times as many in `make laws`."""
+    """Return the number of examples to try: half of `examples` in `make test`, ten times `examples` in `make laws`."""
     return 10 * examples if settings.get_current_profile_name() == "thorough" else examples // 2
 
 

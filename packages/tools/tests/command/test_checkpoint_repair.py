@@ -172,7 +172,7 @@ def test_repair_does_not_turn_another_document_into_a_checkpoint(devicecore: Run
 
 
 def test_repair_never_overwrites_the_file_it_reads(devicecore: Run, tmp_path: Path) -> None:
-    """Even with --force, the input file is not overwritten, neither under its own name nor through a link."""
+    """Even with --force, the input file is not overwritten, whether under its own name or through a link."""
     file = written(tmp_path / "file", entry("uid-1", "gpu-1"))
     (tmp_path / "link").hardlink_to(file)
     (tmp_path / "kubelet_internal_checkpoint").symlink_to(file)
@@ -207,7 +207,7 @@ def pods(*phases: tuple[str, str]) -> str:
 
 
 def test_repair_drops_entries_of_pods_that_are_gone_or_ended(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
-    """The second owner of gpu-1 is gone, so --keep is not needed."""
+    """One of the two owners of gpu-1 is gone or has ended, so --keep is not needed."""
     new, file = tmp_path / "new", tmp_path / "pods.json"
     file.write_text(pods(("uid-1", "Running"), ("uid-2", "Failed"), ("uid-9", "Running")))
     ran = devicecore("checkpoint", "repair", "--pods", str(file), two_owners, str(new))
@@ -406,7 +406,7 @@ def test_convert_does_not_hide_a_wrong_checksum(devicecore: Run) -> None:
 
 
 def recorded() -> Iterator[bytes]:
-    """The recorded files, some of them also truncated."""
+    """Yield the recorded files, and after some of them a truncated copy."""
     for number, line in enumerate((DATA / "decode.jsonl").read_text().splitlines()):
         blob = base64.b64decode(json.loads(line)["file_b64"])
         yield blob
@@ -415,7 +415,7 @@ def recorded() -> Iterator[bytes]:
 
 
 def test_no_recorded_file_makes_a_command_crash(tmp_path: Path) -> None:
-    """Every command returns an exit status instead of raising an error.
+    """The commands return an exit status instead of raising an error.
 
     The file that `repair` writes is ok, and repairing it again changes nothing.
 

@@ -191,7 +191,7 @@ SITUATIONS: dict[str, tuple[Json, list[Json], int, list[str]]] = {
         1,
         [f"no value of {ROOT} has 2 devices for nics: 4 values have 1", f"has no matchAttribute {ROOT}"],
     ),
-    "DRANET: the NICs of one PCIe root say nothing about their root": (
+    "DRANET: the NICs do not publish their PCIe root": (
         a_claim(a_request("nics", "nic", 2), constraints=[{"matchAttribute": ROOT}]),
         [NICS, a_slice("n1", NIC, [a_device(f"eth{number}") for number in range(2)])],
         1,

@@ -79,7 +79,7 @@ def run(place: Path, command: str, *arguments: str) -> int:
 
 
 def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys) -> None:
-    """The guide shows exactly this output."""
+    """The guide shows exactly this output, without the part about the other nodes."""
     assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json") == 1
     shown, _, others = capsys.readouterr().out.partition("The other nodes\n")
     assert f"--claims claims.json\n{shown}...\n" in (Path(__file__).parents[4] / "docs" / "claims.md").read_text()

@@ -42,7 +42,7 @@ class DemoRun:
 
 
 def left_by(directory: Path) -> list[str]:
-    """Return the files in `directory`, and the processes whose command line contains it."""
+    """Return the paths in `directory`, and the command lines of processes that contain its path."""
     commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
     mentions = [command.decode() for command in commands if os.fsencode(directory) in command]
     return [*map(str, directory.iterdir()), *mentions]
@@ -63,7 +63,7 @@ def test_every_step_passes(demo: DemoRun) -> None:
 
 
 def test_progress_goes_to_stderr(demo: DemoRun) -> None:
-    """With --json, every step's title is printed while it runs."""
+    """With --json, stderr has the title of each step, and one more line."""
     titles = [line.partition("  ")[2] for line in demo.progress.splitlines()]
     assert titles[:-1] == [step["title"] for step in demo.steps.values()]
 
@@ -94,7 +94,7 @@ def test_a_container_of_two_resources_finds_both_in_its_environment(demo: DemoRu
 
 
 def test_no_device_has_two_owners(demo: DemoRun) -> None:
-    """The three containers hold 8, 3 and 2 GPUs, and no two containers on a node share a device."""
+    """The containers on the first node hold ten GPUs, and no two of them share one."""
     first = demo.steps["the_kubelet_restarts"]["containers"]
     gpus = [device for given in first.values() for device in given["devices"][GPU]]
     assert (len(gpus), len(set(gpus))) == (10, 10)

@@ -29,7 +29,7 @@ MAX_OUTPUT = 2_000_000  # bytes
 
 
 class Hostile(SimulatedPlugin):
-    """Has device ids that move the cursor, and returns responses full of untrusted text."""
+    """Has device ids with control characters, and returns responses full of untrusted text."""
 
     def __init__(self, resource: str) -> None:
         super().__init__(resource, [Device(DeviceId(f"{SHORT}{number}")) for number in range(4)])

@@ -1,4 +1,4 @@
-"""When a pod that does not run is tried again: this depends on what is known, not on time."""
+"""The outcome of an admission, and which changes may lead to another outcome."""
 
 import pytest
 from devicecore_tools.node.outcome import FactsKeeper, Outcome, OutcomeKind, may_differ, outcome_of, resources_of

@@ -107,7 +107,7 @@ def test_a_process_that_was_stopped_and_continued_goes_on(root: Path) -> None:
 
 
 def ends_in_time(process: "subprocess.Popen[str]") -> int:
-    """Send SIGTERM and return the exit status. On an idle machine, the process must end as soon as documented."""
+    """Send SIGTERM and return the exit status. A busy machine gets 30 seconds more than the documented time."""
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     status = process.wait(PATIENCE)

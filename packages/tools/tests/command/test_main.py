@@ -74,7 +74,7 @@ def test_the_version_is_printed(devicecore: Run) -> None:
 
 @pytest.mark.parametrize("group", ["", "plugin", "checkpoint"])
 def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: str) -> None:
-    """Calling `devicecore` without a subcommand is wrong usage, and the help is printed."""
+    """Calling `devicecore` or one of its groups without a subcommand is wrong usage, and the help is printed."""
     ran = devicecore(*group.split())
     assert (ran.returncode, ran.stdout) == (2, "")
     assert ran.stderr.startswith("Usage: devicecore")
@@ -128,7 +128,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
     ],
 )
 def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: str, sentence: str) -> None:
-    """For any wrong usage, stderr contains one line and stdout is empty."""
+    """For each of these mistakes, stderr contains one line and stdout is empty."""
     ran = devicecore(*arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr
@@ -159,7 +159,7 @@ def test_without_an_extra_a_command_says_what_to_install(missing: list[str], ext
 
 
 def test_another_missing_module_is_a_bug_and_shows_its_traceback() -> None:
-    """A user is told to install only packages that an extra of devicecore-tools needs."""
+    """A user is told to install only libraries that devicecore-tools or one of its extras needs."""
     script = (
         "import sys; sys.modules['devicecore_tools.command.demo.cluster'] = None\n"
         "from devicecore_tools.command.main import main"
@@ -248,7 +248,7 @@ def test_closed_streams_are_treated_as_empty(closed: str, output: str) -> None:
 
 @pytest.mark.parametrize("command", ["verify", pytest.param("show", marks=pytest.mark.slow)])
 def test_characters_that_a_locale_cannot_encode_are_escaped(devicecore: Run, tmp_path: Path, command: str) -> None:
-    """On a terminal without UTF-8, letters are lost, but not the answer."""
+    """Without UTF-8, such a character is printed as its number, and the rest of the answer as always."""
     blob = tmp_path / "\u4e2d"
     blob.write_bytes(encode(CheckpointData(None, {"a.com/x": ("\u4e2d",)})))
     ran = devicecore("checkpoint", command, str(blob), PYTHONIOENCODING="latin-1")

@@ -129,7 +129,7 @@ def test_a_new_pod_is_admitted_as_by_an_api_server(name: str, tmp_path: Path, ca
 
 
 def on(node: str, name: str, size: str = "6", **status: Json) -> Json:
-    """Return a pod on a node that requests CPUs."""
+    """Return a pod that is on a node and requests CPUs."""
     return {**a_pod(name, {"cpu": size}, nodeName=node), "status": status}
 
 
@@ -356,9 +356,9 @@ def serving(name: str, created: int) -> Json:
 
 @pytest.mark.parametrize(("limit", "status"), [("f", 0), ("card", 1), ("g", 3)])
 def test_the_newest_of_two_classes_serves_a_resource(limit: str, status: int, tmp_path: Path, capsys: Capsys) -> None:
-    """A scheduler may not know the older class by its implicit resource name.
+    """Of two classes that are equally old, as these are, the first by name is used.
 
-    If two classes are equally old, the first by name is used.
+    A scheduler may not know the other class by its implicit resource name.
     """
     spec: Json = {"driver": "g.io", "pool": {"name": "n1", "generation": 1, "resourceSliceCount": 1}, "nodeName": "n1"}
     slices = [

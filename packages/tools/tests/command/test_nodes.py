@@ -108,7 +108,7 @@ def test_devices_are_counted_as_a_scheduler_counts_them(tmp_path: Path, capsys: 
 
 
 def test_a_cluster_and_its_files_give_the_same_table(tmp_path: Path, capsys: Capsys) -> None:
-    """The API server gets the same requests as from `kubectl get`."""
+    """The objects are read from an API server, and then from a file with the same objects."""
     with LocalApiServer() as server:
         server.create({"kind": "Namespace", "metadata": {"name": "team"}})
         for one in CLUSTER:
@@ -155,7 +155,7 @@ def test_nodes_are_selected_by_labels_as_kubectl_does(
 
 
 def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> None:
-    """Names may contain a star, so one option finds all MIG slices."""
+    """A pattern may contain a star, so one option finds all MIG slices."""
     document = asked(capsys, saved(tmp_path / "all.json", CLUSTER), "--resource", "gpu.*")
     assert [one["name"] for of in document["nodes"] for one in of["resources"]] == [DRIVER]
     assert main(["nodes", str(tmp_path / "all.json"), "--resource", "gpu"]) == 0
@@ -204,7 +204,7 @@ def test_a_number_that_was_not_read_is_never_zero(
 def test_unreadable_input_gets_a_sentence(
     arguments: list[str], sentence: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command exits with status 2 and says what was expected."""
+    """The command exits with status 2 and says what is wrong or what was expected."""
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     files = saved(tmp_path / "all.json", CLUSTER)
     assert main(["nodes", *(one.format(files) for one in arguments)]) == 2

@@ -129,7 +129,7 @@ def test_it_waits_for_the_kubelet(kubelet: Kubelet, start: Start) -> None:
 
 
 def test_it_waits_for_the_directory_of_the_kubelet(start: Start, directory: Path) -> None:
-    """A plugin that starts before the kubelet on a new node finds no directory, with or without a registry."""
+    """A plugin that starts before the kubelet on a new node finds no directory."""
     later = directory / "later"
     plugin = start("--resource", "example.com/gpu", "--socket-dir", str(later))
     assert "there is no such directory: a kubelet creates it" in read_until(plugin, "cannot register")
