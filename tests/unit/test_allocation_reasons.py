@@ -46,7 +46,7 @@ def _first_reason(
     node: str = "n1",
     second: bool = False,
 ) -> str:
-    """Return the text of the first reason why no device is allocated to a request for one."""
+    """Return the text of the first reason why no device is allocated to a request for one device."""
     pool = {"name": "n1", "generation": 1, "resourceSliceCount": 1 + bool(counters)}
     shared: Json = {"driver": "gpu.example.com", "nodeName": node, "pool": pool}
     specs: list[Json] = [{"devices": list(devices), **shared}]

@@ -182,7 +182,7 @@ def test_a_second_resource_that_fails_takes_the_first_ones_allocation_with_it() 
 @pytest.mark.filterwarnings("ignore:pod .* holds no:RuntimeWarning")  # a case starts a pod that was never admitted
 @pytest.mark.parametrize("name", of_shape("steps"))
 def test_pods_start_and_end_as_on_a_kubelet(name: str) -> None:
-    """Each step, which admits a pod or requests its settings, has the recorded outcome."""
+    """Each step that admits a pod or requests its settings has the recorded outcome."""
     flow = Flow(FLOWS[name])
     pods = {step["pod"]: simple_pod(step["pod"], step["limits"]) for step in FLOWS[name]["steps"] if "pod" in step}
     with flow.manager:

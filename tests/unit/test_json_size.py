@@ -30,7 +30,7 @@ def rubbish(unit: bytes) -> bytes:
 
 
 def as_data(blob: bytes) -> bytes:
-    """Return a claims file whose data is `blob`, with brackets and commas written as escapes."""
+    """Return a claims file whose data is `blob`, with opening braces and commas written as escapes."""
     hidden = blob.replace(b"\\", b"\\\\").replace(b'"', b'\\"').replace(b",", b"\\u002c").replace(b"{", b"\\u007b")
     return b'{"Data":"%b","Checksum":%d}' % (hidden, crc32(blob))
 
@@ -60,7 +60,7 @@ def _turned(names: Sequence[str], by: int) -> Sequence[str]:
     return [*names[by:], *names[:by]]
 
 
-# Each reader gets two kinds of garbage, and each kind goes to two or three readers. `make laws` tries all pairs.
+# Each kind of garbage goes to two readers, and each reader gets one or two kinds. `make laws` tries all pairs.
 PAIRS = [(unit, door) for row, unit in enumerate(UNITS) for door in share(_turned([*DOORS], row), of=4)]
 
 

@@ -332,7 +332,7 @@ def test_a_refusal_has_the_reason_and_message_of_a_kubelet() -> None:
 
 
 def test_containers_admitted_one_by_one_share_the_affinity_of_their_pod() -> None:
-    """This applies to the scope `pod`. Once the pod is gone, its affinity is chosen again."""
+    """Under the scope `pod`, a pod's affinity is chosen once. After the pod is gone, it is chosen again."""
     topology = Topology((NumaNode(0), NumaNode(1)), Policy.SINGLE_NUMA_NODE, Scope.POD)
     pod = Pod(PodUid("p"), containers=(Container("a", {GPU: 1}), Container("b", {GPU: 1})))
     with MemoryManager(gpus(4, numa_nodes=[0, 1]), topology=topology) as manager:

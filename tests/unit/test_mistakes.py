@@ -475,7 +475,7 @@ def test_a_failed_wait_reports_the_last_observed_state() -> None:
 
 
 def test_a_misspelled_resource_is_seen_in_the_verdict() -> None:
-    """This includes a name that no plugin could register. Kubernetes' own resources are not named."""
+    """A name that no plugin could register is shown, too. Kubernetes' own resources are not named."""
     limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
     with running() as manager:
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
