@@ -394,27 +394,32 @@ def foreign_devices(answer: Rows, own: Claim, others: Iterable[Claim]) -> list[s
     clause="The name of a ResourceClaim is unique only in its namespace. (Kubernetes, object names)",
 )
 def separates_claims_of_the_same_name(driver: DriverUnderTest) -> str:
-    """Two claims with the same name in two namespaces are prepared, and then one of them is unprepared."""
+    """Claims with equal names, or equal joined namespaces and names, are prepared, and one of them is unprepared."""
     driver.claims.require_two()
     driver.calls.require_preparing()
-    with suppress(ApiError):  # the namespace exists
-        driver.api.create({"kind": "Namespace", "metadata": {"name": OTHER_NAMESPACE}})
     first = driver.claims.new(1)
-    second = driver.claims.new(1, name=first.name, namespace=OTHER_NAMESPACE)
+    word, _, number = first.name.partition("-")
     before = rows(driver.calls.ready_devices(first))
     edits = require_resolvable(driver, before)
-    with in_context(f"in the namespace {OTHER_NAMESPACE}"):
-        after = prepared_rows(driver, second)
-    foreign = foreign_devices(after, second, [first])
-    require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} from the claim with the same name")
-    require(
-        require_resolvable(driver, before) == edits, "the claim's CDI devices changed when the other claim was prepared"
-    )
-    driver.calls.unprepare(second)
-    require(
-        require_resolvable(driver, before) == edits,
-        "the claim's CDI devices changed when the other claim was unprepared",
-    )
+    for namespace, name in (
+        (OTHER_NAMESPACE, first.name),
+        (f"{first.namespace}-{word}", number),  # a driver may join the two with a hyphen, or without any separator
+        (first.namespace[:-1], first.namespace[-1] + first.name),
+    ):
+        with suppress(ApiError):  # the namespace exists
+            driver.api.create({"kind": "Namespace", "metadata": {"name": namespace}})
+        second = driver.claims.new(1, name=name, namespace=namespace)
+        what = f"the claim {name} in the namespace {namespace}"
+        with in_context(f"for {what}, after {first.name} in {first.namespace}"):
+            after = prepared_rows(driver, second)
+            foreign = foreign_devices(after, second, [first])
+            require(not foreign, f"the answer for {second.devices[0]} has {some(foreign)} from the other claim")
+            kept = require_resolvable(driver, before)
+            require(kept == edits, "the first claim's CDI devices changed when the second claim was prepared")
+            driver.calls.unprepare(second)
+            kept = require_resolvable(driver, before)
+            require(kept == edits, "the first claim's CDI devices changed when the second claim was unprepared")
+        driver.claims.forget(second)
     return "each claim has its own device"
 
 

@@ -235,6 +235,22 @@ class NamesFilesWithoutNamespace(GoodDriver):
         return self.cdi / f"{self.name}-{self.names.get(uid, known) or uid}.json"
 
 
+@fails("separates-claims-of-the-same-name")
+class JoinsNamespaceAndName(GoodDriver):
+    """The driver finds a claim by its namespace and name, joined with a hyphen."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.uids: dict[str, str] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        known = self.uids.setdefault(f"{claim.namespace}-{claim.name}", claim.uid)
+        if known != claim.uid and known in self.claims:
+            return [self.device(known, result) for result in self.claims[known]["results"]]
+        self.uids[f"{claim.namespace}-{claim.name}"] = claim.uid
+        return super().prepare_claim(claim, context)
+
+
 @fails("prepares-the-claims-of-a-pod")
 class PreparesTheFirstClaim(GoodDriver):
     """Of two claims in a request, the driver prepares only the first, but reports success for both."""
