@@ -29,6 +29,7 @@ SHORT = {
     "never-recovers": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "ends-its-stream-after-fifteen-seconds": evolve(QUICK, alone=16),
     "registers-each-five-seconds": evolve(QUICK, alone=11),
+    "ends-its-stream-after-five-seconds": evolve(QUICK, alone=8),
     "returns-without-devices": evolve(QUICK, timeout=2),
     "returns-with-fewer-devices": evolve(QUICK, timeout=2),
     "returns-under-another-name": evolve(QUICK, returning=0.8, noticing=0.8),
@@ -41,6 +42,8 @@ SHORT = {
     "needs-a-kubelet": evolve(QUICK, returning=0.8, away=0.5),
     "looks-up-late": evolve(QUICK, returning=4),
     "begins-healthy": evolve(QUICK, timeout=2, undo_health="rm -f {dir}/sick"),
+    "hides-while-sick": evolve(QUICK, returning=2, undo_health="rm -f {dir}/sick"),
+    "needs-healthy-devices": evolve(QUICK, timeout=5, returning=5, undo_health="rm -f {dir}/sick"),
     "gives-up": evolve(QUICK, returning=0.8, away=4),
     "spins": evolve(QUICK, away=1),
     "spins-without-a-socket": evolve(QUICK, away=2),
@@ -72,8 +75,8 @@ CALM = [name for name in NAMES if name not in RESTARTS]
 EXPENSIVE = ["answers-many-calls", "grows-with-no-call"]
 """Checks that make a thousand calls, and so take as long as all other checks in `CALM` together."""
 EMPTIED = "returns-after-the-directory-is-emptied"
-RETURNED_AGAIN = [EMPTIED, "returns-again-after-a-kubelet-restart"]
 AWAY = ["returns-to-a-kubelet-that-was-away", "is-quiet-while-the-kubelet-is-away"]
+RETURNED_AGAIN = [AWAY[0], EMPTIED, "returns-again-after-a-kubelet-restart"]
 HEALTH = ["reports-health-after-a-kubelet-restart", "reports-a-change-of-health", "reports-a-recovery-of-health"]
 SICK = [*(name for name in NAMES if name.endswith("-a-device-is-sick")), "allocates-a-device-that-has-recovered"]
 LATER = ["reports-a-change-while-the-kubelet-was-away", "reports-a-later-change-of-health"]
@@ -146,8 +149,13 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("gives-what-it-prefers", ["allocates-each-device", "answers-many-calls", "keeps-its-answers"]),
     ("gives-one-of-a-pair", CALM),
     ("clears-its-mounts-at-sigterm", ["allocates-each-device", "ends-on-sigterm", "keeps-what-it-has-mounted"]),
+    ("recreates-its-mounts", ["allocates-again-in-the-same-way", "keeps-what-it-has-mounted"]),
     ("tires-of-preferring", ["answers-many-calls", "keeps-its-preferences"]),
     ("keeps-a-lock", ["answers-calls-at-once", "answers-after-canceled-calls"]),
+    ("marks-what-it-starts", ["allocates-each-device", "answers-after-canceled-calls"]),
+    ("starts-one-at-a-time", ["answers-pre-start-container", "starts-containers-at-the-same-time"]),
+    ("prints-a-secret", ["allocates-each-device", "prints-no-secrets"]),
+    ("sets-one-variable-for-two", CALM),
     ("gives-a-missing-node", CALM),
     ("gives-a-file", ["gives-existing-device-nodes"]),
     ("starts-once", CALM),
@@ -186,11 +194,14 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("starts-nothing-while-sick", [*HEALTH, *SICK]),
     ("refuses-what-has-recovered", [*HEALTH, *SICK]),
     ("begins-healthy", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
+    ("hides-while-sick", [*HEALTH, "reports-a-change-while-the-kubelet-was-away"]),
+    ("needs-healthy-devices", [*HEALTH, "starts-while-a-device-is-sick", "stays-up"]),
     ("returns-twice", HEALTH),
 ]
 # Faults and unusual behavior that become visible when the kubelet or the plugin restarts.
 RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("ends-its-stream-after-fifteen-seconds", ["keeps-its-stream-open"]),
+    ("ends-its-stream-after-five-seconds", ["registers-once", "ends-no-stream"]),
     ("registers-each-five-seconds", ["registers-once"]),
     ("registers-after-a-return", [EMPTIED, "registers-once", "registers-once-after-a-kubelet-restart"]),
     ("returns-without-devices", RETURNS),
@@ -208,6 +219,7 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("chatters", ["keeps-its-stream-open", "sends-few-lists", "registers-once"]),
     ("numbers-anew", ["gives-the-same-nodes-after-a-restart", "allocates-after-sigterm"]),
     ("keeps-its-first-answer", ["gives-the-same-nodes-after-a-restart"]),
+    ("gives-a-lost-path", ["allocates-after-a-kubelet-restart", "gives-nothing-that-has-vanished", *NAMES[-1:]]),
     ("forgets-its-containers", [name for name in NAMES if name.startswith("pre-starts-")]),
     ("prefers-before-a-restart", PREFERS),
     ("prefers-at-its-first-start", PREFERS),
@@ -248,7 +260,6 @@ RESTART_FAULTS: list[tuple[str, list[str]]] = [
     ("slow-to-start", ["lists-unique-ids", "starts-where-it-was-killed", *HEALTH]),
     ("finds-its-socket", ["starts-where-it-was-killed"]),
     ("start-second", ["is-patient-with-a-kubelet-that-refuses", "starts-where-it-was-killed", *NAMES[-3:]]),
-    ("hides-while-sick", [EMPTIED, *HEALTH, *NAMES[-3:]]),
     ("exits", [*AWAY, EMPTIED, "stays-up"]),
 ]
 # Faults whose checks also find other faults in the lists above. Only `make faults` tries these.

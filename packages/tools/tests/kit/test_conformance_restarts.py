@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Report, Verdict
-from devicecore_tools.conformance.device_plugin import CHECKS, checks
+from devicecore_tools.conformance.device_plugin import CHECKS
 from tests.conformance.harness import mostly_slow
-from tests.kit.faults import AWAY, EMPTIED, NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
+from tests.kit.faults import NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, run_checks_on
 
 
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(RESTART_FAULTS), ids=[fault for fault, _ in RESTART_FAULTS])
@@ -28,8 +28,12 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
     }
     others = {
         "answers-notify-registration-status",
+        "gives-each-variable-once",
+        "gives-nothing-that-has-vanished",
         "lists-each-device-for-one-resource",
+        "prints-no-secrets",
         "returns-with-all-its-resources",
+        "starts-containers-at-the-same-time",
     }
     assert not_passed(report).keys() == others | without | not_undone
     assert (report.subject, len(report.results)) == ("example.com/chip, 3 devices", len(CHECKS))
@@ -40,11 +44,17 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
 @pytest.mark.slow
 def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(directory: Path) -> None:
     report = run_checks_on("watched", NAMES, evolve(QUICK, undo_health="rm -f {dir}/sick"), directory)
-    # this plugin does not call Register, gives nothing that exists, and has one resource
+    # this plugin does not call Register, gives nothing that exists and nothing secret, is fast, and has one resource
     without = {
         *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
         "keeps-what-it-has-mounted",
         *("ends-or-registers-after-a-refusal", "lists-each-device-for-one-resource", "returns-with-all-its-resources"),
+        *(
+            "gives-each-variable-once",
+            "gives-nothing-that-has-vanished",
+            "prints-no-secrets",
+            "starts-containers-at-the-same-time",
+        ),
     }
     left = set(not_passed(report)) - without
     # a plugin watcher would consider another program's socket a plugin
@@ -69,13 +79,6 @@ def test_a_plugin_that_ends_when_it_is_refused_need_not_be_started_again(directo
     names = ["is-patient-with-a-kubelet-that-refuses", "ends-or-registers-after-a-refusal"]
     report = run_checks_on("ends-when-refused-later", names, evolve(QUICK, restart=False, refusing=1), directory)
     assert report.result(names[1]).actual == "the plugin exited, or registered again"
-
-
-def test_a_plugin_that_is_slow_to_return_has_to_do_so_once(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checks, "SLOW", 1.0)
-    report = run_checks_on("slow-to-return", [AWAY[0], EMPTIED], QUICK, directory)
-    assert "after the kubelet had returned and emptied the directory" in report.result(EMPTIED).actual
-    assert not_passed(report) == {}
 
 
 def test_devices_that_appear_late_are_checked_at_the_end(directory: Path) -> None:

@@ -75,7 +75,7 @@ plugin_options = option_group(
         "How many seconds the plugin may take to register again after its stream was closed, or after only "
         "kubelet.sock was recreated.",
     ),
-    seconds_option("--away", 3.0, "How many seconds the kubelet stays down."),
+    seconds_option("--away", 6.5, "How many seconds the kubelet stays down."),
     seconds_option("--grace", 10.0, "How many seconds the plugin may take to exit after SIGTERM."),
     seconds_option(
         "--budget",

@@ -156,6 +156,25 @@ class SocketConnection:
         except (DecodeError, UnicodeDecodeError):
             raise CallFailedError(method.name, "INTERNAL", "the answer cannot be read") from None
 
+    def cancel(self, method: rpc.Method[Request, Response], request: Request, timeout: float, after: float) -> bool:
+        """Call a method, and cancel the call some seconds later. Return whether the call was still in progress then.
+
+        Args:
+            method: the method.
+            request: the request.
+            timeout: the deadline that the plugin sees, in seconds.
+            after: when to cancel the call, in seconds.
+        """
+        try:
+            stub: grpc.UnaryUnaryMultiCallable[Request, bytes]
+            stub = self._channel.unary_unary(method.path, method.request.SerializeToString)
+            call = stub.future(request, timeout=timeout)
+        except ValueError:  # the channel was closed in the meantime
+            return False
+        with suppress(grpc.FutureTimeoutError, grpc.RpcError):
+            call.result(after)
+        return bool(call.cancel())
+
     def stream(self, method: rpc.Method[Request, Response], request: Request) -> Any:  # noqa: ANN401 - a gRPC call
         """Call a method that returns a stream. The result yields the responses and can be canceled.
 

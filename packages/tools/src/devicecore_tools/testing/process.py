@@ -293,6 +293,11 @@ class PluginProcess(HasLifecycle):
         return ExitedEarlyError(self.command, self.status, self.crash or self.last_output)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether the process has exited, or this program has sent it a signal that may end it."""
+        return self._expected_to_end or self.status is not None
+
+    @property
     def cpu_seconds(self) -> float:
         """The processor time, in seconds, that the process and its running descendants have used so far."""
         # The process's own time, and the time of children that it has waited for.

@@ -13,6 +13,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
+
+from google.protobuf.message import Message
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.dra.answers import is_cdi_name
@@ -22,7 +25,7 @@ from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
 from devicecore_tools.conformance.device_plugin.kubelet import ENDED_BY_PLUGIN, PluginConnection
-from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest
+from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest, SickStart
 from devicecore_tools.conformance.model import (
     Abort,
     Check,
@@ -61,19 +64,23 @@ _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists per second
-SLOW = 5.0  # seconds to notice a restart, if the plugin's return does not depend on how long the kubelet was down
 SOON = 3.0  # seconds for the first list of a stream
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
 _RESTARTED = 8  # the maximum number of devices that some checks allocate one by one
 _OTHERS = 2  # resources
-_ALONE_AGAIN = 5.0  # seconds; a plugin that keeps registering does so several times in this time
+_ALONE_AGAIN = 3.5  # seconds; a plugin that keeps registering does so several times in this time
+_LATE_KUBELET = 2.0  # seconds; `Settings.away` may be shorter
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
+_STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
+_NOTICEABLE = 0.5  # seconds; calls that take less time may well wait for each other
+_ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for a list with devices to follow an empty one
+_WITH_SOCKET = 0.75  # of the kubelet's absence; a plugin may try to register only while there is a socket
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
@@ -765,8 +772,51 @@ def lists_each_device_for_one_resource(plugin: PluginUnderTest) -> str:
     return f"{counted(len(others), 'other resource')} with different devices"
 
 
+@check(
+    MUST,
+    expected="a container with a device of each resource gets a single value for each variable and annotation, and a "
+    "single host path for each path in the container",
+    clause=f"{ALLOCATE} A container may request several resources. The kubelet merges the answers. If they have "
+    "different values for a variable, or different sources for a path, the container gets only one of them. "
+    "(kubelet, deviceRunContainerOptions)",
+)
+def gives_each_variable_once(plugin: PluginUnderTest) -> str:
+    """The answers for devices of up to two other resources are compared with those for the tested resource."""
+    others = sorted(plugin.kubelet.endpoints.keys() - {plugin.kubelet.resource})[:_OTHERS]
+    does_not_apply_if(not others, "the plugin has only one resource")
+    own = {device: _merged(plugin.lists.alone(device)) for device in plugin.lists.healthy[:_RESTARTED]}
+    number = 0
+    for resource in others:
+        for answer in _answers_of_other(plugin, resource):
+            number, given = number + 1, _merged(answer)
+            for device, mine in own.items():
+                twice = [
+                    f"{name} is {mine[name]!r} for {device}, and {given[name]!r} for a device of "
+                    f"{foreign_text(resource)}"
+                    for name in sorted(mine.keys() & given.keys())
+                    if mine[name] != given[name]
+                ]
+                require(not twice, some(twice))
+    skip_if(not number, "no device of another resource was allocated")
+    return f"{counted(number, 'device')} of {counted(len(others), 'other resource')}"
+
+
+def _merged(answer: deviceplugin.ContainerAllocateResponse) -> Mapping[str, str]:
+    """Return what a kubelet merges with the answers for other resources, by name."""
+    found = {f"the {part} {name}": value for part, of in PARTS.items() for name, value in of(answer).items()}
+    return found | {f"the device node {node.container_path}": node.host_path for node in answer.devices}
+
+
 def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozenset[str]]:
     """Yield the nodes of the first few healthy devices of another resource, device by device.
+
+    Raises Skip if there is no list.
+    """
+    yield from map(_nodes, _answers_of_other(plugin, resource))
+
+
+def _answers_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[deviceplugin.ContainerAllocateResponse]:
+    """Yield the answers for the first few devices of another resource, device by device.
 
     Raises Skip if there is no list.
     """
@@ -780,7 +830,7 @@ def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozense
         request = deviceplugin.AllocateRequest(container_requests=[container])
         with suppress(CallFailedError):  # each resource can be tested with --resource
             answer = connection.call(rpc.ALLOCATE, request, plugin.settings.timeout)
-            yield from map(_nodes, answer.container_responses)
+            yield from answer.container_responses
 
 
 def _have_names_like_each_other(nodes: Mapping[str, frozenset[str]]) -> bool:
@@ -1095,35 +1145,38 @@ def _succeeds(call: Callable[[], object]) -> bool:
 
 @check(
     MUST,
-    expected="an answer to each later call, with at least the same device nodes as before",
-    clause=f"{ALLOCATE} A kubelet that is stopped cancels its calls, and makes them again after its restart.",
+    expected="an answer to each later call, with at least the same device nodes as before; while the plugin still "
+    "works on a canceled call, it may refuse others",
+    clause=f"{ALLOCATE} A kubelet that is stopped cancels its calls, and makes them again after its restart. It also "
+    "gives up PreStartContainer after 30 seconds.",
 )
 def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
-    """Calls to all announced methods are canceled after a few milliseconds, and Allocate is called again."""
+    """Calls to all announced methods are canceled early and halfway, and made again."""
     connection, ids = plugin.registration.connected(), plugin.lists.healthy[:_AT_ONCE]
     alone = {device: plugin.lists.alone(device) for device in ids}
     for device in ids:
         allocate_or_skip(plugin, [device])
-    request = deviceplugin.AllocateRequest(
-        container_requests=[deviceplugin.ContainerAllocateRequest(devices_ids=ids[:1])]
-    )
-    preference = deviceplugin.PreferredAllocationRequest(
-        container_requests=[
-            deviceplugin.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=1)
-        ]
-    )
-    started = deviceplugin.PreStartContainerRequest(devices_ids=ids[:1])
+    container = deviceplugin.ContainerAllocateRequest(devices_ids=ids[:1])
+    calls: list[tuple[rpc.Method[Any, Any], Message]] = [
+        (rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=[container]))
+    ]
+    if connection.options.get_preferred_allocation_available:
+        preferred = deviceplugin.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=1)
+        preference = deviceplugin.PreferredAllocationRequest(container_requests=[preferred])
+        calls.append((rpc.GET_PREFERRED_ALLOCATION, preference))
+    if connection.options.pre_start_required:
+        calls.append((rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=ids[:1])))
+    calls = [(method, request) for method, request in calls if _answers_call(plugin, method, request)]
     number = 0
-    for limit in _CANCELED_AFTER:
-        with suppress(CallFailedError):
-            connection.call(rpc.ALLOCATE, request, limit)
-        if connection.options.get_preferred_allocation_available:
-            with suppress(CallFailedError):
-                connection.call(rpc.GET_PREFERRED_ALLOCATION, preference, limit)
-        if connection.options.pre_start_required and not plugin.lists.starts_slowly:
-            with suppress(CallFailedError):
-                connection.call(rpc.PRE_START_CONTAINER, started, limit)
-        number += 1
+    for method, request in calls:
+        took = plugin.lists.took[method.name]
+        early = () if method is rpc.PRE_START_CONTAINER and plugin.lists.starts_slowly else _CANCELED_AFTER
+        for limit in (*early, took / 2):
+            connection.cancel(method, request, plugin.settings.timeout, limit)
+            number += 1
+    for method, request in calls:
+        with in_context(f"after {counted(number, 'canceled call')}"):
+            _call_until_answered(plugin, method, request)
     for device in ids:
         with in_context(f"for {device}, after {counted(number, 'round')} of canceled calls"):
             answers = plugin.lists.allocate([device])
@@ -1131,6 +1184,30 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
             lost = sorted(_nodes(alone[device]) - _nodes(answers[0]))
             require(not lost or "device nodes" in plugin.lists.unsteady, f"the answer lacks {some(lost)}")
     return f"{counted(len(ids), 'answer')} after {counted(number, 'round')} of canceled calls"
+
+
+def _answers_call(plugin: PluginUnderTest, method: rpc.Method[Any, Any], request: Message) -> bool:
+    """Return whether the plugin answers a call, or has answered the same call before."""
+    return plugin.lists.has_answered(method, request) or _succeeds(
+        lambda: plugin.lists.call(method, request, _STARTING)
+    )
+
+
+def _call_until_answered(plugin: PluginUnderTest, method: rpc.Method[Any, Any], request: Message) -> None:
+    """Make a call again until it is answered.
+
+    Raises Failure if the plugin still refuses it when it must have finished with all canceled calls.
+    """
+    until = time.monotonic() + (len(_CANCELED_AFTER) + 1) * plugin.lists.took[method.name] + _SHORT_PAUSE
+    while True:
+        try:
+            plugin.lists.call(method, request, _STARTING)
+        except CallFailedError as error:
+            if error.is_late or time.monotonic() > until:
+                raise
+        else:
+            return
+        plugin.process.pause(_SHORT_PAUSE)
 
 
 @check(
@@ -1359,6 +1436,41 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     return "the plugin answers"
 
 
+@check(
+    SHOULD,
+    expected="two containers start in less time than one after the other, and Allocate does not wait for them",
+    clause="A kubelet waits at most 30 seconds for PreStartContainer (constants.go), and starts containers of several "
+    "pods at the same time. (kubelet) If the calls wait for each other, those of a few pods take too long.",
+)
+def starts_containers_at_the_same_time(plugin: PluginUnderTest) -> str:
+    """If PreStartContainer takes a while, it is called for two devices at once, and Allocate in the meantime."""
+    does_not_apply_if(
+        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
+    )
+    first, second = plugin.lists.two_devices()
+    took = plugin.lists.took.get(rpc.PRE_START_CONTAINER.name)
+    if took is None:
+        raise Skip("PreStartContainer was not answered")
+    does_not_apply_if(took < _NOTICEABLE, f"PreStartContainer takes only {took:.2f} seconds")
+    usual = plugin.lists.took.get(rpc.ALLOCATE.name, 0.0)
+    began = time.monotonic()
+    with ThreadPoolExecutor(2) as pool:
+        starts = [pool.submit(plugin.lists.pre_start, [device]) for device in (first, second)]
+        plugin.process.pause(took / 4)
+        asked = time.monotonic()
+        with skipping(Failure):
+            plugin.lists.allocate([second])
+            allocated = time.monotonic() - asked
+            for start in starts:
+                start.result()
+    both = time.monotonic() - began
+    text = f"PreStartContainer takes {took:.1f} seconds for one device and {both:.1f} seconds for two at once"
+    require(both < took * _ALMOST_TWICE, text, late=True)
+    text = f"{text}; in the meantime, Allocate takes {allocated:.1f} seconds instead of {usual:.1f}"
+    require(allocated < usual + took / 2, text, late=True)
+    return text
+
+
 # --- kubelet restarts -------------------------------------------------------------------------------------------------
 
 CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch returns the new list. (api.proto)"
@@ -1370,20 +1482,41 @@ CHANGES = "Whenever a Device state change or a Device disappears, ListAndWatch r
     clause=f"{CHANGES} To a kubelet, the end of the stream is the end of the plugin.",
 )
 def keeps_its_stream_open(plugin: PluginUnderTest) -> str:
-    """The stream of lists is watched for sixteen seconds after it is opened."""
+    """The stream of lists is watched for some time after it is opened."""
     try:
         connection = plugin.registration.connected()
     except Skip:
         lost_stream = plugin.registration.lost_stream
         require(not lost_stream, f"the stream ended ({lost_stream})")
         raise
-    plugin.registration.wait_for_stream(connection)
+    _wait_for_stream(plugin, connection)
     kept = [one.connection for one in plugin.kubelet.registrations if one.connection is not None]
     if connection not in kept:  # the plugin has registered so often that its older connections were closed
         connection = kept[0]
     require(not connection.ended, f"the stream ended ({connection.ended})")
     open_for = time.monotonic() - connection.opened
     return f"the stream has been open for {open_for:.1f} seconds, with {counted(connection.list_count, 'list')}"
+
+
+def _wait_for_stream(plugin: PluginUnderTest, connection: PluginConnection) -> None:
+    """Wait until the stream of lists has been open for some time, and measure what the idle plugin uses meanwhile."""
+    left = connection.opened + plugin.settings.alone - time.monotonic()
+    if left < _IDLE:
+        plugin.registration.wait_for_stream(connection)
+        return
+    with _measured_when_idle(plugin):
+        plugin.registration.wait_for_stream(connection)
+
+
+@contextmanager
+def _measured_when_idle(plugin: PluginUnderTest) -> Iterator[None]:
+    """Measure what the plugin's process uses during this block, in which nobody calls the plugin."""
+    process = plugin.process.running
+    before, printed = _processor_use(process), process.printed if process else 0
+    yield
+    after = _processor_use(process)
+    if process and process is plugin.process.running and before and after and after.at - before.at >= _IDLE:
+        plugin.seen.idle = before, after, process.printed - printed
 
 
 @check(
@@ -1408,9 +1541,9 @@ def lists_devices_soon(plugin: PluginUnderTest) -> str:
     clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
 )
 def sends_few_lists(plugin: PluginUnderTest) -> str:
-    """The lists since the stream was opened are counted, once it has been open for at least sixteen seconds."""
+    """The lists since the stream was opened are counted, once it has been open for some time."""
     connection = plugin.lists.require_list()
-    plugin.registration.wait_for_stream(connection)
+    _wait_for_stream(plugin, connection)
     number, seconds = connection.list_count, time.monotonic() - connection.opened
     text = f"{counted(number, 'list')} in {seconds:.1f} seconds"
     require(number <= MAX_BURST + MAX_LISTS * seconds, text)
@@ -1427,7 +1560,7 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
     ),
 )
 def registers_once(plugin: PluginUnderTest) -> str:
-    """The plugin is left alone for sixteen seconds after its registration. Further registrations are counted."""
+    """The plugin is left alone for some time after its registration. Further registrations are counted."""
     plugin.registration.streaming()
     answered = [one for one in plugin.kubelet.registrations if one.answered and one.at >= plugin.process.started_at]
     skip_if(not answered, "the plugin has just been started again")
@@ -1453,13 +1586,15 @@ def registers_once(plugin: PluginUnderTest) -> str:
 def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     """The processor time and the output of the plugin's processes are measured while the plugin is registered."""
     plugin.registration.connected()
-    process = plugin.process.require_process()
-    before, printed = ProcessorUse.of(process), process.printed
-    plugin.process.pause(_IDLE)
-    if process is not plugin.process.running or process.status is not None:
+    plugin.process.require_process()
+    if plugin.seen.idle is None:
+        with _measured_when_idle(plugin):
+            plugin.process.pause(_IDLE)
+    if plugin.seen.idle is None:
         raise Skip("the plugin's process exited in the meantime")
-    share = before.require_little_until(ProcessorUse.of(process), "plugin")
-    rate = (process.printed - printed) / _IDLE
+    before, after, printed = plugin.seen.idle
+    share = before.require_little_until(after, "plugin")
+    rate = printed / (after.at - before.at)
     require(rate <= MAX_PRINTED, f"the plugin printed {rate:.0f} bytes per second")
     return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
@@ -1498,10 +1633,10 @@ def _absence(plugin: PluginUnderTest) -> Absence:
         plugin.kubelet.leave()
         process = plugin.process.running
         before = _processor_use(process)
-        plugin.process.pause(plugin.settings.away / 2)
+        plugin.process.pause(plugin.settings.away * _WITH_SOCKET)
         # A kubelet that was killed leaves its socket file, and a reboot removes it. A plugin may spin in either case.
         plugin.kubelet.socket.unlink(missing_ok=True)
-        plugin.process.pause(plugin.settings.away / 2)
+        plugin.process.pause(plugin.settings.away * (1 - _WITH_SOCKET))
         after = _processor_use(process)
         uses = (before, after) if process is plugin.process.running and before and after else None
         plugin.kubelet.wipe()
@@ -1594,7 +1729,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
+    MUST,
     expected=f"the plugin exits, or registers again within {counted(round(_AFTER_REFUSAL), 'second')}",
     clause="Device plugin is expected to terminate upon registration failure. (api.proto) Otherwise the plugin's "
     "devices are missing until someone restarts it.",
@@ -1606,21 +1741,6 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
     skip_if(reacts is None, "is-patient-with-a-kubelet-that-refuses saw no refused registration")
     require(reacts, "the plugin neither exited nor registered again")
     return "the plugin exited, or registered again"
-
-
-@check(
-    MUST,
-    expected=RETURNS,
-    clause="A socket outlives a killed process, and nobody deletes it until a kubelet starts. bind(2) fails if the "
-    "file exists. A plugin killed with SIGKILL, which kubelets send after the grace period, cannot delete its socket.",
-)
-def starts_where_it_was_killed(plugin: PluginUnderTest) -> str:
-    """The plugin is killed, and started again more than a second after its last start. Its old socket is left alone."""
-    plugin.process.require_process()
-    plugin.registration.streaming()
-    number = len(plugin.kubelet.registrations)
-    plugin.process.kill_and_start()
-    return plugin.registration.see_it_return(number)
 
 
 @contextmanager
@@ -1672,7 +1792,7 @@ def waits_for_a_late_kubelet(plugin: PluginUnderTest) -> str:
     plugin.kubelet.leave()
     plugin.kubelet.wipe()
     plugin.process.kill_and_start()
-    plugin.process.pause(plugin.settings.away)
+    plugin.process.pause(min(plugin.settings.away, _LATE_KUBELET))
     plugin.kubelet.wipe()
     plugin.kubelet.serve()
     return plugin.registration.see_it_return(number)
@@ -1725,26 +1845,6 @@ def returns_after_two_restarts(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected=RETURNS,
-    clause=f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
-    "/var/lib/kubelet/device-plugins when it starts.",
-)
-def returns_after_the_directory_is_emptied(plugin: PluginUnderTest) -> str:
-    """The kubelet restarts: streams end, all sockets are deleted, kubelet.sock is recreated."""
-    plugin.registration.require_return()
-    absence = plugin.seen.absence
-    if absence is not None and absence.problem is None and absence.returned_after > SLOW:
-        return (
-            f"the plugin was back {absence.returned_after:.1f} seconds after the kubelet had returned and emptied the "
-            "directory"
-        )
-    actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
-    plugin.seen.returned = plugin.kubelet.connection
-    return actual
-
-
-@check(
-    MUST,
     expected="every resource that the plugin has registered is registered again each time, and has healthy devices if "
     "it had any",
     clause=f"{RESTARTS} Each resource is registered by a call of its own, and a kubelet that was restarted knows none.",
@@ -1769,7 +1869,7 @@ def returns_with_all_its_resources(plugin: PluginUnderTest) -> str:
     ),
 )
 def registers_once_after_a_kubelet_restart(plugin: PluginUnderTest) -> str:
-    """The plugin is left alone for five seconds after it last returned. Further registrations are counted."""
+    """The plugin is left alone for a few seconds after it last returned. Further registrations are counted."""
     connection = plugin.registration.streaming()
     began = {one.connection: one.at for one in plugin.kubelet.registrations[1:]}.get(connection)
     if began is None:
@@ -1931,7 +2031,10 @@ def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, devicepl
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
     """Run one of the user's commands. Return why the command failed, or an empty string."""
-    return problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
+    plugin.lists.look_for_sources()
+    problem = problem_of_command(command, plugin.kubelet.directory, plugin.settings.timeout)
+    plugin.lists.forget_sources()
+    return problem
 
 
 @check(
@@ -2042,9 +2145,10 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
         plugin.kubelet.serve()
         connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
         if connection is None:
-            return "the plugin does not register while a device is unhealthy"
-
-        _require_seen(plugin, connection, changed)
+            _require_all_sick(plugin, changed)
+            raise TookTooLong("the plugin did not register while a device was unhealthy")
+        hidden = _hidden(plugin, connection, changed)
+        require(not hidden, f"the plugin lists {some(hidden)} as healthy", late=True)
     finally:
         if plugin.kubelet.connection is None and not plugin.kubelet.socket.exists():
             plugin.kubelet.serve()
@@ -2053,16 +2157,72 @@ def reports_a_change_while_the_kubelet_was_away(plugin: PluginUnderTest) -> str:
     return _changed(changed)
 
 
-def _require_seen(plugin: PluginUnderTest, connection: PluginConnection, changed: Mapping[str, str]) -> None:
-    """Check that a list soon shows these changes of health."""
+def _hidden(plugin: PluginUnderTest, connection: PluginConnection, changed: Mapping[str, str]) -> list[str]:
+    """Return the devices with these changes of health that are listed as healthy, even after a while."""
 
     def hidden() -> list[str]:
         now = health_of(connection.last_list.devices)
         return [id_ for id_ in changed if now.get(id_) == HEALTHS[0] != changed[id_]]
 
     plugin.process.wait(lambda: not hidden(), plugin.settings.timeout)
-    still = hidden()
-    require(not still, f"the plugin lists {some(still)} as healthy", late=True)
+    return hidden()
+
+
+def _require_all_sick(plugin: PluginUnderTest, changed: Mapping[str, str]) -> None:
+    """Raise DoesNotApply if these changes of health leave no healthy device, so that nothing needs to be registered."""
+    are_sick = changed.keys() >= {one.ID for one in plugin.lists.first or ()}
+    does_not_apply_if(are_sick, "the plugin does not register, but no device is healthy")
+
+
+def _start_while_sick(plugin: PluginUnderTest) -> SickStart:
+    """Make devices unhealthy with the user's command, and kill and start the plugin. Further calls do nothing.
+
+    Raises Skip if no change of health has been listed before, or if the command fails.
+    """
+    if plugin.seen.sick_start is not None:
+        return plugin.seen.sick_start
+    _require_provocation(plugin)
+    plugin.process.require_process()
+    changed = dict(plugin.seen.health_changes or {})
+    skip_if(not changed, "the plugin has not listed a change of health yet")
+    plugin.registration.streaming()
+    former = {id_: plugin.lists.alone(id_) for id_ in plugin.lists.healthy[:_RESTARTED] if id_ not in changed}
+    number, exits = len(plugin.kubelet.registrations), len(plugin.process.exits)
+    try:
+        problem = _problem_of(plugin, plugin.settings.provoke_health)
+        skip_if(problem, f"--provoke-health: {problem}")
+        plugin.process.kill_and_start()
+        connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
+        if connection is None:
+            _require_all_sick(plugin, changed)
+            ended = plugin.process.exits_since(exits)
+            text = f"the plugin did not register; it exited: {some(ended)}" if ended else "the plugin did not register"
+            plugin.seen.sick_start = SickStart((Failure if ended else TookTooLong)(text), {})
+        else:
+            hidden = tuple(_hidden(plugin, connection, changed))
+            plugin.process.wait(lambda: former.keys() <= set(plugin.lists.healthy), plugin.settings.timeout)
+            plugin.seen.sick_start = SickStart(hidden, _calls_while_sick(plugin, former))
+    finally:
+        if plugin.settings.undo_health:
+            _problem_of(plugin, plugin.settings.undo_health)
+    return plugin.seen.sick_start
+
+
+@check(
+    MUST,
+    expected="the plugin registers, lists the other devices as healthy, and answers the calls for them",
+    clause=f"{CHANGES} Nodes are rebooted and plugins are updated while a device is broken. Pods that have or get the "
+    "other devices need the plugin.",
+)
+def starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
+    """The --provoke-health command is run, and then the plugin is killed and started again."""
+    seen = _start_while_sick(plugin)
+    if isinstance(seen.hidden, Failure):
+        raise seen.hidden
+    for method, outcome in seen.calls.items():
+        if isinstance(outcome, Failure):
+            raise reworded(f"{method}: {outcome}", outcome)
+    return "the plugin registers, and answers"
 
 
 @check(
@@ -2072,29 +2232,16 @@ def _require_seen(plugin: PluginUnderTest, connection: PluginConnection, changed
     "healthy, the kubelet gives it to a pod. If the command only sends a signal to the plugin, this check cannot pass.",
 )
 def reports_a_sick_device_after_a_kill(plugin: PluginUnderTest) -> str:
-    """The --provoke-health command is run, and then the plugin is killed and started again."""
-    _require_provocation(plugin)
-    plugin.process.require_process()
-    changed = dict(plugin.seen.health_changes or {})
-    skip_if(not changed, "the plugin has not listed a change of health yet")
-    plugin.registration.streaming()
-    number = len(plugin.kubelet.registrations)
-    try:
-        problem = _problem_of(plugin, plugin.settings.provoke_health)
-        skip_if(problem, f"--provoke-health: {problem}")
-        plugin.process.kill_and_start()
-        connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
-        if connection is None:
-            return "the plugin does not register while a device is unhealthy"
-        _require_seen(plugin, connection, changed)
-    finally:
-        if plugin.settings.undo_health:
-            _problem_of(plugin, plugin.settings.undo_health)
-    return _changed(changed)
+    """In the same situation, the health in the list is read."""
+    hidden = _start_while_sick(plugin).hidden
+    if isinstance(hidden, Failure):
+        raise Skip(f"the plugin could not be asked: {hidden}")
+    require(not hidden, f"the plugin lists {some(hidden)} as healthy", late=True)
+    return _changed(plugin.seen.health_changes or {})
 
 
 @check(
-    SHOULD,
+    MUST,
     expected="a new list in which the devices are present and healthy",
     clause=f"{CHANGES} A device that stays unhealthy is lost to the node until the plugin is restarted.",
 )
@@ -2123,7 +2270,8 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an answer with the same device nodes and CDI devices as before",
+    expected="an answer with the same device nodes and CDI devices as before; a node that no longer exists may be "
+    "replaced",
     clause=f"{ALLOCATE} To a kubelet, a device that is healthy again is as good as any other.",
 )
 def allocates_a_device_that_has_recovered(plugin: PluginUnderTest) -> str:
@@ -2138,6 +2286,10 @@ def allocates_a_device_that_has_recovered(plugin: PluginUnderTest) -> str:
         with in_context(f"for {device}"):
             again = plugin.lists.allocate([device])
             require(again, "the answer has no container response")
+            if plugin.lists.has_vanished(before):  # the device has another path now
+                fewer = len(all_hardware(before)) - len(all_hardware(again[0]))
+                require(fewer <= 0, f"the answer has {fewer} device nodes and CDI devices fewer than before")
+                continue
             lost = sorted(all_hardware(before) - all_hardware(again[0]))
             require(not lost, f"the answer lacks {some(lost)}")
     return f"{counted(len(ids), 'device')} as before"
@@ -2292,6 +2444,20 @@ def keeps_its_numa_nodes(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
+    expected="while the plugin and the kubelet are running, no stream ends",
+    clause=f"{CHANGES} To a kubelet, the end of the stream is the end of the plugin. Pods that need its devices are "
+    "refused until it registers again.",
+)
+def ends_no_stream(plugin: PluginUnderTest) -> str:
+    """The streams of all resources are watched during all checks, except when the kubelet or the plugin is stopped."""
+    plugin.process.require_process()
+    plugin.registration.connected()
+    require(not plugin.seen.ended, some(plugin.seen.ended))
+    return "no stream has ended without a reason"
+
+
+@check(
+    MUST,
     expected="the process never exits on its own, except after a kubelet restart or a refused registration",
     clause="Device plugin is expected to terminate upon registration failure (api.proto), and for no other reason. "
     "While the plugin is gone, a kubelet cannot give its devices to pods.",
@@ -2354,7 +2520,38 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every mounted path that existed when it was given still exists",
+    expected="every device node and mounted path that existed when it was first given exists each time",
+    clause="DeviceSpec.host_path: Path of the device on the host. (api.proto) A device may come back under another "
+    "path, and a driver may be updated. A container runtime refuses a device node that does not exist, and may replace "
+    "a missing mount with an empty directory.",
+)
+def gives_nothing_that_has_vanished(plugin: PluginUnderTest) -> str:
+    """The paths in all answers to Allocate are looked up on this machine."""
+    lists = plugin.lists
+    exists = lists.existing or lists.sources
+    does_not_apply_if(not exists, "the plugin has given nothing that exists on this machine")
+    require(not lists.vanished, some(lists.vanished))
+    return f"{counted(len(lists.existing) + len(lists.sources), 'path')} looked up"
+
+
+@check(
+    SHOULD,
+    expected="the output does not contain the values of variables such as passwords, tokens and license keys",
+    clause="Log messages should not contain secrets. (kubernetes.io, System Logs) Everyone who can read the plugin's "
+    "log can read what it prints.",
+)
+def prints_no_secrets(plugin: PluginUnderTest) -> str:
+    """After each check, the plugin's output is searched for the values of variables whose names suggest secrets."""
+    plugin.process.require_process()
+    does_not_apply_if(not plugin.lists.secrets, "no variable has such a name")
+    found = sorted(plugin.lists.printed)
+    require(not found, f"the plugin has printed the value of {some(found)}")
+    return f"the values of {some(sorted(set(plugin.lists.secrets.values())))} are not in the output"
+
+
+@check(
+    MUST,
+    expected="every mounted path that existed when it was given still exists, and every directory is the same one",
     clause="Mount.host_path: Path of the mount on the host (api.proto). Containers outlive the plugin and the kubelet, "
     "and a kubelet starts a container again without calling Allocate again.",
 )
@@ -2363,10 +2560,7 @@ def keeps_what_it_has_mounted(plugin: PluginUnderTest) -> str:
     lists = plugin.lists
     lists.look_for_sources()
     does_not_apply_if(not lists.sources, "the plugin has mounted nothing that exists on this machine")
-    gone = [
-        f"{path}, which was mounted for {lists.sources[path]}, has been gone since {check}"
-        for path, check in lists.gone.items()
-    ]
+    gone = [f"{path}, which was mounted for {lists.sources[path]}, {what}" for path, what in lists.gone.items()]
     require(not gone, some(gone))
     return f"{counted(len(lists.sources), 'mounted path')} still there"
 

@@ -3,6 +3,8 @@
 Law: the first response for each single device is reused, and the responses are kept in bounded memory.
 """
 
+import os
+import re
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -38,6 +40,8 @@ _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinatio
 _MAX_COMBINATIONS = 8  # of each kind, roughly: up to 15, because the step is a whole number
 _MAX_CHANGES = 20  # recorded answers
 _MAX_SOURCES = 200  # mounted paths
+_SECRET = re.compile(r"token|secret|passw|credential|licen[cs]e|api_?key|(^|_)key($|_)", re.IGNORECASE)
+_MIN_SECRET = 8  # characters
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
 
 Answer = deviceplugin.ContainerAllocateResponse
@@ -54,13 +58,20 @@ class ListedDevices:
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
         slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds.
+        took: for each method, how long its fastest answer took, in seconds.
+        existing: the device nodes that existed when they were given to a container.
+        vanished: a sentence for each later answer with a device node or mount that no longer existed.
+        secrets: values of variables that seem to be secret, such as passwords, each with the name of its variable.
+        printed: the variables whose secret values the plugin has printed.
         starts_nothing: whether a call to PreStartContainer got no answer at all.
         answered: each method, with its request, that the plugin has answered without an error.
         check: the name of the check that is running.
         changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
             and a sentence.
         sources: for each mounted path that existed when it was given to a container, the ids for which it was given.
-        gone: mounted paths that no longer exist, and the check during which they vanished.
+        directories: a file descriptor for each of these paths that is a directory. While it is open, the number of the
+            directory's inode is not used again.
+        gone: mounted paths that no longer exist or were recreated, and what happened to them during which check.
         preferred: the requests for preferences that were answered with a fitting set.
         misfits: a sentence for each answer that does not fit although an earlier answer to the same request did.
         compared: how many answers to Allocate were compared with an earlier one.
@@ -75,12 +86,18 @@ class ListedDevices:
     slowest: float = 0.0
     is_silent: bool = False
     slowest_start: float = 0.0
+    took: dict[str, float] = field(factory=dict)
+    existing: set[str] = field(factory=set)
+    vanished: list[str] = field(factory=list)
+    secrets: dict[str, str] = field(factory=dict)
+    printed: set[str] = field(factory=set)
     starts_nothing: bool = False
     answered: set[tuple[str, bytes]] = field(factory=set)
     check: str = ""
     changes: list[tuple[str, str]] = field(factory=list)
     compared: int = 0
     sources: dict[str, str] = field(factory=dict)
+    directories: dict[str, int] = field(factory=dict)
     gone: dict[str, str] = field(factory=dict)
     preferred: set[tuple[frozenset[str], frozenset[str], int]] = field(factory=set)
     misfits: list[str] = field(factory=list)
@@ -176,10 +193,45 @@ class ListedDevices:
         if len(containers) == len(answer.container_responses) == 1:
             self._compare(containers[0], answer.container_responses[0])
         for given in answer.container_responses:
-            for mount in given.mounts:
-                if len(self.sources) < _MAX_SOURCES and Path(mount.host_path).exists():
-                    self.sources.setdefault(mount.host_path, some([id_ for ids in containers for id_ in ids]))
+            for name, value in given.envs.items():
+                if _SECRET.search(name) and len(value) >= _MIN_SECRET and len(self.secrets) < _MAX_SOURCES:
+                    self.secrets.setdefault(value, name)
+            self._look_at_paths(given, some([id_ for ids in containers for id_ in ids]))
         return list(answer.container_responses)
+
+    def _look_at_paths(self, given: Answer, ids: str) -> None:
+        """Record which paths in an answer exist, and which have existed before."""
+        for node in given.devices:
+            if Path(node.host_path).exists():
+                if len(self.existing) < _MAX_SOURCES:
+                    self.existing.add(node.host_path)
+            elif node.host_path in self.existing:
+                self._note_vanished(ids, node.host_path)
+        for mount in given.mounts:
+            path = mount.host_path
+            if Path(path).exists():
+                if path not in self.sources and len(self.sources) < _MAX_SOURCES:
+                    self.sources[path] = ids
+                    with suppress(OSError):  # it is not a directory
+                        self.directories[path] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+            elif path in self.sources:
+                self._note_vanished(ids, path)
+
+    def _note_vanished(self, ids: str, path: str) -> None:
+        if len(self.vanished) < _MAX_CHANGES:
+            self.vanished.append(f"during {self.check}, the answer for {ids} contained {path}, which no longer existed")
+
+    def forget_sources(self) -> None:
+        """Forget the mounted paths that have just vanished, because the user's command may have deleted them."""
+        for path in [path for path in self.sources if path not in self.gone and not Path(path).exists()]:
+            del self.sources[path]
+            if path in self.directories:
+                os.close(self.directories.pop(path))
+
+    def close(self) -> None:
+        """Close all directories."""
+        while self.directories:
+            os.close(self.directories.popitem()[1])
 
     def pre_start(self, ids: Sequence[str]) -> None:
         """Call PreStartContainer for a container with these devices, with as much time as a kubelet allows.
@@ -197,11 +249,19 @@ class ListedDevices:
         self.slowest_start = max(self.slowest_start, took)
         self.process.deadline += took if took > _SLOW_CALL else 0.0
 
+    def look_for_secrets(self) -> None:
+        """Record which secrets are in the latest output of the plugin's process."""
+        left = {value: name for value, name in self.secrets.items() if name not in self.printed}
+        output = self.process.running.output if left and self.process.running else ""
+        self.printed |= {name for value, name in left.items() if value in output}
+
     def look_for_sources(self) -> None:
-        """Record which mounted paths have vanished."""
+        """Record which mounted paths have vanished, and which directories have been replaced by new ones."""
         for path in self.sources.keys() - self.gone.keys():
             if not Path(path).exists():
-                self.gone[path] = self.check
+                self.gone[path] = f"has been gone since {self.check}"
+            elif path in self.directories and not os.path.samestat(os.fstat(self.directories[path]), Path(path).stat()):
+                self.gone[path] = f"was deleted and created again during {self.check}"
 
     def note_preference(self, available: Sequence[str], must: Sequence[str], size: int, answer: Sequence[str]) -> None:
         """Record whether an answer fits its request, as it should if an earlier answer to the same request fit."""
@@ -226,12 +286,20 @@ class ListedDevices:
                 self._firsts[tuple(ids)] = answer.SerializeToString()
             return
         self.compared += 1
-        before, now = _parts_of(Answer.FromString(known)), _parts_of(answer)
+        former = Answer.FromString(known)
+        if self.has_vanished(former):  # the device was given another path
+            self._firsts[tuple(ids)] = answer.SerializeToString()
+            return
+        before, now = _parts_of(former), _parts_of(answer)
         for part, names in before.items():
             texts = [f"lacked {one}" for one in sorted(names - now[part])]
             texts += [f"had {one} in addition" for one in sorted(now[part] - names)]
             if texts:
                 self._note(ids, part, some(texts))
+
+    def has_vanished(self, answer: Answer) -> bool:
+        """Return whether a device node in an answer existed when it was given, but no longer exists."""
+        return any(one.host_path in self.existing and not Path(one.host_path).exists() for one in answer.devices)
 
     def _note(self, ids: Sequence[str], part: str, what: str) -> None:
         if len(self.changes) < _MAX_CHANGES:
@@ -320,12 +388,15 @@ class ListedDevices:
         self.process.require_time()
         wanted = max(self.settings.timeout, timeout)
         limit = min(wanted, max(self.process.time_left, _SHORTEST_CALL))
+        began = time.monotonic()
         try:
             response = connection.call(method, request, limit)
         except CallFailedError as error:
             if error.code == "DEADLINE_EXCEEDED" and limit < wanted:
                 raise time_is_over(self.settings.budget) from None
             raise
+        took = time.monotonic() - began
+        self.took[method.name] = min(self.took.get(method.name, took), took)
         self.answered.add((method.path, request.SerializeToString(deterministic=True)))
         return response
 

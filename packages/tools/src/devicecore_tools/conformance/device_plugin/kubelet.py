@@ -10,11 +10,12 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
 import grpc
-from attrs import define, field
+from attrs import define, field, frozen
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.errors import InvalidEndpointError, InvalidResourceNameError, UnsupportedVersionError
@@ -38,6 +39,10 @@ _MAX_CONNECTIONS = 50  # open at the same time
 _MAX_TEXT = 2_000  # maximum length of each string in a later registration
 _MAX_FOLLOWED = 8  # other resources
 _MAX_NAMES = 100  # recorded resources, and recorded unknown methods
+_MAX_ENDED = 100  # recorded ends of streams
+_MAX_LATE = 10_000  # devices
+_LATE = 1.0  # seconds; a device that was listed earlier was not late
+_LASTING = 3.0  # seconds; other checks cover streams that end earlier
 _HANDLERS = 16
 
 
@@ -68,12 +73,46 @@ class Registration:
     given_up: bool = False
 
 
-class PluginConnection(SocketConnection):
-    """The kubelet's connection to one plugin instance."""
+@frozen
+class StreamEnd:
+    """The end of a stream of lists that the kubelet had not closed.
 
-    def __init__(self, path: str, lost: Callable[[Mapping[str, str]], None] = lambda _: None) -> None:
+    Attributes:
+        resource: the stream's resource.
+        opened: when the stream began, as a `time.monotonic()` timestamp.
+        lasted: how many seconds the stream was open.
+        how: how it ended.
+    """
+
+    resource: str
+    opened: float
+    lasted: float
+    how: str
+
+    def __str__(self) -> str:
+        return f"the stream for {self.resource} ended after {self.lasted:.1f} seconds ({self.how})"
+
+
+class PluginConnection(SocketConnection):
+    """The kubelet's connection to one plugin instance.
+
+    Args:
+        path: the plugin's socket.
+        lost: called with the devices that a list no longer shows as healthy, and their health.
+        ended: called when the stream of lists has ended, unless the kubelet has closed it.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        lost: Callable[[Mapping[str, str]], None] = lambda _: None,
+        ended: "Callable[[PluginConnection], None]" = lambda _: None,
+    ) -> None:
         super().__init__(path)
         self._note_lost = lost
+        self._note_ended = ended
+        self.appeared: dict[str, float] = {}
+        """The devices that were listed late, with the number of seconds from the start of the stream."""
         self._health: dict[str, str] = {}
         self.options: deviceplugin.DevicePluginOptions = deviceplugin.DevicePluginOptions()
         self.opened: float = 0.0
@@ -86,6 +125,7 @@ class PluginConnection(SocketConnection):
         """Why the stream of lists ended, or an empty string while it is open."""
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
         self._sizes: deque[int] = deque()
+        self._listed: set[str] = set()
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -138,12 +178,18 @@ class PluginConnection(SocketConnection):
         except grpc.RpcError as error:
             ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
         self.ended = ended
+        if not self._closed:
+            self._note_ended(self)
 
     def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
         size = message.ByteSize()
         health = {device.ID: device.health for device in message.devices}
         self._note_lost({id_: health.get(id_, "gone") for id_ in self._health if health.get(id_) != _HEALTHY})
         self._health = {id_: one for id_, one in health.items() if one == _HEALTHY}
+        if len(self._listed) < _MAX_LATE:
+            late = time.monotonic() - self.opened
+            self.appeared |= {id_: late for id_ in health if late > _LATE and id_ not in self._listed}
+            self._listed.update(health)
         self.largest_list = max(self.largest_list, size)
         self._lists.append(message)
         self._sizes.append(size)
@@ -171,6 +217,8 @@ class BareKubelet:
         expects_changes: whether the user's command may change device health from now on.
         cut_at: when all connections were last closed, as a `time.monotonic()` timestamp.
         served_at: when this kubelet was last started, as a `time.monotonic()` timestamp.
+        refused_at: when a registration was last refused for any reason, as a `time.monotonic()` timestamp.
+        ended: how streams of lists have ended that were open for some seconds, and that this kubelet had not closed.
         refused: how many times each resource of the process was refused with `refusal`.
     """
 
@@ -187,6 +235,8 @@ class BareKubelet:
     expects_changes: bool = False
     cut_at: float = 0.0
     served_at: float = 0.0
+    refused_at: float = 0.0
+    ended: list[StreamEnd] = field(factory=list)
     is_watcher: ClassVar[bool] = False
     """Whether this kubelet watches for plugin sockets instead of waiting for calls to Register."""
     attempt: ClassVar[str] = "call to Register"
@@ -259,7 +309,7 @@ class BareKubelet:
         name = foreign_text(resource)
         if resource not in self.endpoints or (len(self._more) >= _MAX_FOLLOWED and name not in self._more):
             return ""
-        connection = PluginConnection(self.path(self.endpoints[resource]))
+        connection = PluginConnection(self.path(self.endpoints[resource]), ended=partial(self._note_ended, name))
         with self._lock:
             former = self._more.get(name)
             self._more[name] = connection
@@ -323,6 +373,20 @@ class BareKubelet:
             if not self.expects_changes and len(self.lost) < _MAX_LOST:
                 self.lost[f"{foreign_text(id_)} was healthy, and is {foreign_text(health)} in the next list"] = None
 
+    def _note_ended(self, resource: str, connection: PluginConnection) -> None:
+        """Record the end of a stream that has lasted for some time."""
+        lasted = time.monotonic() - connection.opened
+        if lasted > _LASTING and len(self.ended) < _MAX_ENDED:
+            self.ended.append(StreamEnd(foreign_text(resource), connection.opened, lasted, connection.ended))
+
+    def gave_a_reason(self, since: float, recently: float) -> bool:
+        """Return whether a process that has been running since a timestamp had a reason to exit in recent seconds.
+
+        Reasons are that the kubelet was down, closed the streams, or refused a registration.
+        """
+        after = max(since, time.monotonic() - recently)
+        return self.cut_at > self.served_at or max(self.cut_at, self.served_at, self.refused_at) > after
+
     def _register(self, request: deviceplugin.RegisterRequest, context: grpc.ServicerContext) -> deviceplugin.Empty:
         registration = Registration(request, time.monotonic())
         if self._note(registration):
@@ -331,6 +395,7 @@ class BareKubelet:
         elif not registration.problem and request.resource_name != self.resource:
             registration.problem = self._follow(request.resource_name)
         if registration.problem:
+            self.refused_at = time.monotonic()
             context.abort(grpc.StatusCode.UNKNOWN, registration.problem)
 
         def has_been_answered() -> None:
@@ -394,7 +459,7 @@ class BareKubelet:
 
     def _connect(self, registration: Registration) -> tuple[str, str]:
         connection = registration.connection = PluginConnection(
-            self.path(registration.request.endpoint), self._note_lost
+            self.path(registration.request.endpoint), self._note_lost, partial(self._note_ended, self.resource)
         )
         began = time.monotonic()
         if not connection.dial(self.dial_timeout):

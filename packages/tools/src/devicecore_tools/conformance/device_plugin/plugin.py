@@ -35,12 +35,27 @@ class Absence:
     problem: Failure | None
 
 
+@frozen
+class SickStart:
+    """What the plugin did when it was started while a device was unhealthy.
+
+    Attributes:
+        hidden: the changed devices that it listed as healthy, or why it did not register.
+        calls: by method, how many calls for the other devices were answered, or what went wrong.
+    """
+
+    hidden: Failure | tuple[str, ...]
+    calls: Mapping[str, Failure | Skip | int]
+
+
 @define
 class PluginObservations:
     """What checks have observed, for use by later checks.
 
     Attributes:
         absence: what the plugin did while the kubelet was down for a few seconds, or None if that was not observed.
+        idle: the processor time that the idle plugin had used before and after some time, and how many bytes it printed
+            in this time, or None if unknown.
         returned: the connection after the kubelet restart in returns-after-the-directory-is-emptied, or None.
         provocation: why the command that changes a device's health failed every time; an empty string if the command
             succeeded at least once, and None if it was not run.
@@ -55,9 +70,12 @@ class PluginObservations:
         while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong. The
             value is None if no change of health was listed.
         situations: what was observed after each event, by event name.
+        ended: a sentence for each stream that ended although neither side had a reason.
+        sick_start: what the plugin did when it was started while a device was unhealthy, or None if it was not.
     """
 
     absence: Absence | None = None
+    idle: tuple[ProcessorUse, ProcessorUse, int] | None = None
     returned: PluginConnection | None = None
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
@@ -69,6 +87,8 @@ class PluginObservations:
     used_by: PluginProcess | None = None
     while_sick: Mapping[str, Failure | Skip | int] | None = None
     situations: dict[str, Any] = field(factory=dict)
+    ended: list[str] = field(factory=list)
+    sick_start: SickStart | None = None
 
 
 class PluginUnderTest:
@@ -87,6 +107,20 @@ class PluginUnderTest:
         self.registration: PluginRegistration = PluginRegistration(kubelet, self.process, settings)
         self.lists: ListedDevices = ListedDevices(self.registration, self.process, settings)
         self.seen: PluginObservations = PluginObservations()
+
+    def note_ended_streams(self, *, are_reported: bool) -> None:
+        """Record the streams that have ended since the last call, although neither side had a reason.
+
+        A process that is exiting has a reason, and so has a process that the checks have signaled. If `are_reported`, a
+        check that has failed has reported the ends, and nothing is recorded.
+        """
+        ended, process = self.kubelet.ended.copy(), self.process.running
+        del self.kubelet.ended[: len(ended)]
+        if not ended or are_reported:
+            return
+        self.process.wait_for_exit()
+        is_same = process is self.process.running and process is not None and not process.is_ending
+        self.seen.ended += [str(one) for one in ended if is_same and one.opened > self.process.started_at]
 
     def note_usage(self, *, is_first: bool = False) -> None:
         """Record what the plugin's process uses now. If `is_first`, later measurements are compared with this one.

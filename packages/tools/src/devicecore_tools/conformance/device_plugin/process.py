@@ -45,7 +45,7 @@ class ProcessUnderTest(SubjectProcess):
         self.started_at: float = 0.0
         """When the process was last started, as a `time.monotonic()` timestamp."""
         self.unprovoked: set[int] = set()
-        """The ids of processes that exited on their own long after the kubelet had closed a connection."""
+        """The ids of processes that exited on their own, although the kubelet had given them no reason."""
 
     @property
     def is_ours(self) -> bool:
@@ -86,7 +86,7 @@ class ProcessUnderTest(SubjectProcess):
         """If the process exited on its own, record how, and whether the kubelet may have been the reason."""
         number = len(self.exits)
         super()._note_exit()
-        if time.monotonic() > self.kubelet.cut_at + _AFTER_A_CUT:
+        if not self.kubelet.gave_a_reason(self.started_at, _AFTER_A_CUT):
             self.unprovoked.update(one.pid for one in self.exits[number:])
 
     def kill_and_start(self) -> None:

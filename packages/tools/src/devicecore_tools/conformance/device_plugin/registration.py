@@ -254,9 +254,18 @@ class PluginRegistration:
         former = next((one.connection for one in self.kubelet.registrations[:number][::-1] if _has_list(one)), None)
         before = _ids_of(former)
 
+        # Some devices may appear a while after each start.
+        late = {
+            id_
+            for one in self.kubelet.registrations
+            if one.connection
+            for id_, seconds in one.connection.appeared.items()
+            if LATER_START * seconds > self.settings.timeout
+        }
+
         def missing() -> frozenset[str]:
             now = _ids_of(self.kubelet.connection)
-            return before - now if now < before else frozenset()  # another check covers changed ids
+            return before - now - late if now < before else frozenset()  # another check covers changed ids
 
         if not self.missing:
             self.process.wait(lambda: not missing(), self.settings.timeout)

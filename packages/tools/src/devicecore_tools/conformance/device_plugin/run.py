@@ -110,7 +110,9 @@ def _look(check: Check[PluginUnderTest], plugin: PluginUnderTest) -> str:
         if plugin.process.has_exited:
             plugin.process.notice_exit()
         plugin.note_usage()
+        plugin.note_ended_streams(are_reported=isinstance(problem, Failure))
         plugin.lists.look_for_sources()
+        plugin.lists.look_for_secrets()
     finally:
         plugin.process.blame(check.name)
     if problem is not None:
@@ -156,6 +158,7 @@ def _running(
     with guarded(marker), ExitStack() as stack:  # each cleanup runs even if the previous one was interrupted
         stack.callback(kubelet.wipe)
         stack.callback(kubelet.leave)
+        stack.callback(plugin.lists.close)
         stack.callback(end_all, marker, but_not=others)
         stack.callback(plugin.process.stop)
         kubelet.serve()

@@ -37,10 +37,10 @@ class Settings:
     timeout: float = 10.0
     returning: float = 20.0
     noticing: float = 8.0
-    alone: float = 16.0
-    restarting: float = 1.0
-    away: float = 3.0
-    refusing: float = 2.0
+    alone: float = 24.0
+    restarting: float = 0.6
+    away: float = 6.5
+    refusing: float = 3.5
     grace: float = 10.0
     restart: bool = True
     provoke_health: str = ""

@@ -54,13 +54,13 @@ class Event:
     Attributes:
         name: what happens, in a few words.
         ending: how the names of the event's checks end.
-        happens: triggers the event, and returns when the plugin is registered again. Raises Failure or Skip if the
-            plugin is not registered again.
+        happens: triggers the event, and returns a sentence when the plugin is registered again. Raises Failure or Skip
+            if the plugin is not registered again.
     """
 
     name: str
     ending: str
-    happens: Callable[[PluginUnderTest], object]
+    happens: Callable[[PluginUnderTest], str]
 
 
 @define(eq=False)
@@ -73,6 +73,9 @@ class Situation:
 
     calls: dict[str, tuple[Sequence[str], tuple[Answer, Answer]]] = field(factory=dict)
     problem: Skip | None = None
+    unable: Skip | None = None  # why the calls before the event could not be made
+    actual: str = ""  # how the plugin came back
+    failure: Failure | None = None  # why it did not
     stayed_away: Failure | None = None  # set only if the same process had already come back once before
     silence: Failure | None = None  # set if a process that has registered several times no longer answers
     deleted: list[str] | None = None  # files of others, or None if these were not created
@@ -84,7 +87,21 @@ class Situation:
         in_this_life = [one for one in plugin.kubelet.registrations if one.at >= plugin.process.started_at]
         if len(in_this_life) > 1 and plugin.lists.was_allocated:
             self.silence = _silence(plugin, len(in_this_life))
-        ids = plugin.lists.healthy
+        plugin.registration.connected()
+        try:
+            self._call(plugin, plugin.lists.healthy)
+        except Skip as skip:  # the event happens all the same
+            self.unable = skip
+        with others_left_alone(plugin) as noted:
+            try:
+                self.actual = event.happens(plugin)
+            except Failure as failure:
+                self.failure, self.problem = failure, Skip(f"the plugin did not come back: {failure}")
+                self.stayed_away = failure if len(in_this_life) > 1 else None
+            self.deleted = noted()
+
+    def _call(self, plugin: PluginUnderTest, ids: Sequence[str]) -> None:
+        """Make the calls before the event. Raises Skip if a call that other checks cover fails."""
         wanted = {f"{device} alone": [device] for device in ids[:_EACH]}
         if len(ids) > 1:  # as when an app container reuses an init container's device and gets more devices
             wanted["two devices, one of them as before"] = [ids[-1], ids[0]]
@@ -102,13 +119,6 @@ class Situation:
             ):
                 self.not_started.add(form)
         self.prefers = _answers(_prefer, plugin, ids)
-        with others_left_alone(plugin) as noted:
-            try:
-                event.happens(plugin)
-            except Failure as failure:  # another check reports this, unless the plugin had come back before
-                self.problem = Skip(f"the plugin did not come back: {failure}")
-                self.stayed_away = failure if len(in_this_life) > 1 else None
-            self.deleted = noted()
 
 
 def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
@@ -122,23 +132,25 @@ def _silence(plugin: PluginUnderTest, number: int) -> Failure | None:
     return None
 
 
-def _restart_kubelet(plugin: PluginUnderTest) -> None:
-    plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
+def _restart_kubelet(plugin: PluginUnderTest) -> str:
+    actual = plugin.registration.see_it_return(plugin.registration.restart_kubelet(wipe=True))
+    plugin.seen.returned = plugin.kubelet.connection
+    return actual
 
 
-def _kill(plugin: PluginUnderTest) -> None:
+def _kill(plugin: PluginUnderTest) -> str:
     number = len(plugin.kubelet.registrations)
     plugin.process.kill_and_start()
-    plugin.registration.see_it_return(number)
+    return plugin.registration.see_it_return(number)
 
 
-def _terminate(plugin: PluginUnderTest) -> None:
+def _terminate(plugin: PluginUnderTest) -> str:
     process, number = plugin.process.require_process(), len(plugin.kubelet.registrations)
     process.terminate()
     with suppress(StillRunningError):
         process.wait(_TERM)
     plugin.process.kill_and_start()
-    plugin.registration.see_it_return(number)
+    return plugin.registration.see_it_return(number)
 
 
 KUBELET_RESTART = Event("the kubelet restarts and deletes all sockets", "after-a-kubelet-restart", _restart_kubelet)
@@ -229,6 +241,16 @@ def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
     return "the plugin answers"
 
 
+def _returns(plugin: PluginUnderTest, seen: Situation) -> str:
+    if seen.failure is not None:
+        raise seen.failure
+    if seen.problem is not None:
+        plugin.registration.require_return()
+    if seen.problem is not None:
+        raise seen.problem
+    return seen.actual
+
+
 def _returns_again(_: PluginUnderTest, seen: Situation) -> str:
     if seen.silence is not None:
         raise seen.silence
@@ -245,6 +267,15 @@ def _leaves_others(_: PluginUnderTest, seen: Situation) -> str:
     return "the sockets and the checkpoint are still there"
 
 
+RETURNS = Observation(
+    "returns-{}",
+    "{}.",
+    "the plugin registers again, can be reached, and lists its devices",
+    f"{RESTARTS} A new kubelet instance deletes all the existing Unix sockets under "
+    "/var/lib/kubelet/device-plugins when it starts. A killed plugin leaves its socket behind, and bind(2) fails if "
+    "the file exists.",
+    _returns,
+)
 RETURNS_AGAIN = Observation(
     "returns-again-{}",
     "{} again, after the plugin's process had already come back once.",
@@ -285,8 +316,8 @@ LEAVES = Observation(
 )
 
 CELLS: Mapping[Event, Sequence[Observation]] = {
-    KUBELET_RESTART: (RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS),
-    KILL: (PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
+    KUBELET_RESTART: (RETURNS, RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS),
+    KILL: (RETURNS, PRE_STARTS, ALLOCATES, PREFERS, LEAVES),
     TERM: (PRE_STARTS, ALLOCATES, LEAVES),
 }
 """The observations after each event.
@@ -295,6 +326,8 @@ PreStartContainer comes before Allocate, because calls to Allocate could hide it
 """
 
 KEPT_NAMES: Mapping[str, str] = {
+    "returns-after-a-kubelet-restart": "returns-after-the-directory-is-emptied",
+    "returns-after-a-kill": "starts-where-it-was-killed",
     "allocates-after-a-kill": "gives-the-same-nodes-after-a-restart",
     "leaves-sockets-of-others-alone-after-a-kill": "leaves-sockets-of-others-alone",
 }
@@ -303,8 +336,9 @@ KEPT_NAMES: Mapping[str, str] = {
 SICK, AWAY, LATE = "a device is unhealthy", "the kubelet is down", "the kubelet starts after the plugin"
 AT_ONCE, MANY = "concurrent calls are made", "two hundred calls are made"
 TWICE, LOST = "the kubelet restarts twice within a second", "the plugin's state is lost"
-OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
+OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str, str]] = {
     SICK: (
+        "`starts-while-a-device-is-sick`",
         "nothing happens to the plugin",
         "`pre-starts-while-a-device-is-sick`",
         "`allocates-while-a-device-is-sick`, `allocates-a-device-that-has-recovered`",
@@ -313,35 +347,38 @@ OTHER_CELLS: Mapping[str, tuple[str, str, str, str, str]] = {
     ),
     AWAY: (
         "`returns-to-a-kubelet-that-was-away`",
+        "as after a kubelet restart",
         "no kubelet makes calls then",
         "`reports-a-change-while-the-kubelet-was-away`",
         "no kubelet makes calls then",
         "nothing happens to the plugin",
     ),
-    LATE: ("`waits-for-a-late-kubelet`", *("as after a kill",) * 4),
-    TWICE: ("`returns-after-two-restarts`", *("the same as after one restart",) * 4),
+    LATE: ("`waits-for-a-late-kubelet`", *("as after a kill",) * 5),
+    TWICE: ("`returns-after-two-restarts`", *("the same as after one restart",) * 5),
     AT_ONCE: (
         "nothing happens to the plugin",
-        "a kubelet calls PreStartContainer for each container right after Allocate",
+        "nothing happens to the plugin",
+        "`starts-containers-at-the-same-time`",
         "`answers-calls-at-once`",
         "the preference is only advice",
         "nothing happens to the plugin",
     ),
     MANY: (
-        "nothing happens to the plugin",
+        *("nothing happens to the plugin",) * 2,
         *("`answers-many-calls`, `grows-with-no-call`",) * 3,
         "as after one call",
     ),
-    LOST: (*("neither the kubelet nor Kubernetes knows where a plugin keeps its own state",) * 5,),
+    LOST: (*("neither the kubelet nor Kubernetes knows where a plugin keeps its own state",) * 6,),
 }
 """For other events: the check for each of `COLUMNS`, or why there is none."""
 
-COLUMNS: Sequence[Observation] = (RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
+COLUMNS: Sequence[Observation] = (RETURNS, RETURNS_AGAIN, PRE_STARTS, ALLOCATES, PREFERS, LEAVES)
 
 WHY_NOT: Mapping[tuple[Event, Observation], str] = {
     (KUBELET_RESTART, LEAVES): "the kubelet itself deletes all sockets then",
-    (KILL, RETURNS_AGAIN): "`starts-where-it-was-killed`",
-    (TERM, RETURNS_AGAIN): "`starts-where-it-was-killed`: a killed process cleans up less",
+    (KILL, RETURNS_AGAIN): "no process comes back twice",
+    (TERM, RETURNS): "`starts-where-it-was-killed`: a killed process cleans up less",
+    (TERM, RETURNS_AGAIN): "no process comes back twice",
     (TERM, PREFERS): "`prefers-after-a-kill`: a killed process saves less",
 }
 """Why a cell is empty, or the check that covers it."""
@@ -360,8 +397,14 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
             except Skip as skip:
                 situation.problem = skip
         # A plugin that has deleted the kubelet's socket cannot come back.
-        if situation.problem is not None and seen is not RETURNS_AGAIN and not (seen is LEAVES and situation.deleted):
+        if (
+            situation.problem is not None
+            and seen not in {RETURNS, RETURNS_AGAIN}
+            and not (seen is LEAVES and situation.deleted)
+        ):
             raise situation.problem
+        if situation.unable is not None and seen in {PRE_STARTS, ALLOCATES, PREFERS}:
+            raise situation.unable
         if seen is LEAVES:
             does_not_apply_if(plugin.kubelet.is_watcher, "a kubelet would mistake the socket for a plugin (--registry)")
         return seen.look(plugin, situation)
@@ -372,7 +415,7 @@ def _cell(event: Event, seen: Observation) -> Check[PluginUnderTest]:
     return Check(KEPT_NAMES.get(name, name), MUST, done, seen.expected, seen.clause, look)
 
 
-CHECKS: tuple[Check[PluginUnderTest], ...] = tuple(
-    _cell(event, seen) for event, observations in CELLS.items() for seen in observations
-)
-"""The checks in the cells."""
+CHECKS: Mapping[Event, tuple[Check[PluginUnderTest], ...]] = {
+    event: tuple(_cell(event, seen) for seen in observations) for event, observations in CELLS.items()
+}
+"""The checks in the cells of each event."""

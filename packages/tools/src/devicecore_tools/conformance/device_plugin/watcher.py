@@ -138,4 +138,6 @@ class WatchingKubelet(BareKubelet):
                 registration.is_late = error.is_late
                 if registration.connection is not None:
                     registration.connection.close()
+        if registration.problem:
+            self.refused_at = time.monotonic()
         registration.answered = tested and not registration.problem

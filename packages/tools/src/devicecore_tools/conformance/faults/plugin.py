@@ -30,6 +30,10 @@ RESOURCE = "chip" if FAULT == "bad-name" else "example.com/chip"
 OTHER_RESOURCE = "example.com/board"
 OF_TWO = {
     *("two-resources", "floods-for-one-of-two", "first-is-empty", "lists-devices-twice", "returns-with-one-of-two"),
+    "sets-one-variable-for-two",
+}
+MOUNTING = {
+    *("removes-former-mounts", "clears-its-mounts-at-sigterm", "gives-a-lost-path", "recreates-its-mounts"),
 }
 KUBELET = DIRECTORY / "kubelet.sock"
 SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
@@ -45,7 +49,12 @@ POLL_INTERVAL = 0.02  # seconds
 
 Request = Any  # one of the API's requests
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the first devices
-STREAMS = {"short-stream": 2.0, "ends-its-stream-after-fifteen-seconds": 15.0}  # seconds
+# For how many seconds streams are open.
+STREAMS = {
+    "short-stream": 2.0,
+    "ends-its-stream-after-five-seconds": 5.0,
+    "ends-its-stream-after-fifteen-seconds": 15.0,
+}
 OPTIONS = {"pre_start_required": True, "get_preferred_allocation_available": True}
 numbers = count()
 others: list[grpc.Server] = []
@@ -56,6 +65,7 @@ blocks: list[bytes] = []
 latest: list[str] = []  # ids in the last call
 favorites: list[str] = []  # ids that the plugin has preferred
 initialized: set[str] = set()  # devices that a container was started with since they were allocated
+marked: set[str] = set()  # devices that are being initialized
 opened: list[int] = []
 allocating = threading.Lock()
 first: dict[int, list[str]] = {}  # by the number of ids: the ids in the first call with that many
@@ -109,9 +119,12 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
     return listed
 
 
-def variables(ids: list[str]) -> dict[str, str]:
+def variables(ids: list[str], name: str = "CHIPS") -> dict[str, str]:
     """Return the variables for a container with these devices."""
-    given = {"CHIPS": ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
+    given = {name: ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
+    if FAULT == "prints-a-secret":
+        given["CHIP_LICENSE_KEY"] = "a-key-that-is-secret"
+        print(f"the container gets {given}", flush=True)
     if FAULT == "accumulates":
         kept.update({f"CHIP_{id_}": "1" for id_ in ids})
     return given | kept | ({"CHIP=0": "1"} if FAULT == "odd-variable" else {})
@@ -300,7 +313,7 @@ class Plugin:
         own = [api.Mount(host_path=f"/run/{id_}", container_path=f"/run/{id_}") for id_ in ids[:1]]
         mode = "0666" if FAULT == "file-mode" else "rw"
         return api.ContainerAllocateResponse(
-            envs=variables(ids),
+            envs=variables(ids, "CHIPS" if self.socket == SOCKET or FAULT == "sets-one-variable-for-two" else "BOARDS"),
             devices=[
                 api.DeviceSpec(host_path=on_host(path), container_path=inside(path), permissions=mode)
                 for path in ([] if FAULT == "cdi-by-position" else paths)
@@ -318,7 +331,7 @@ class Plugin:
             mounts=[
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
-                *(fresh_mounts(ids) if FAULT in {"removes-former-mounts", "clears-its-mounts-at-sigterm"} else []),
+                *(fresh_mounts(ids) if FAULT in MOUNTING else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
             ],
         )
@@ -354,6 +367,17 @@ class Plugin:
         is_forgotten = FAULT == "forgets-its-containers" and not taken.issuperset(request.devices_ids)
         if FAULT == "starts-slowly":
             time.sleep(2.5)
+        if FAULT == "starts-one-at-a-time":
+            with allocating:
+                time.sleep(0.7)
+        if FAULT == "marks-what-it-starts":
+            if not marked.isdisjoint(request.devices_ids):
+                refuse(context, "it is being initialized")
+            marked.update(request.devices_ids)
+            time.sleep(0.1)
+            if not context.is_active():
+                return api.PreStartContainerResponse()
+            marked.difference_update(request.devices_ids)
         is_again = FAULT == "starts-once" and not initialized.isdisjoint(request.devices_ids)
         is_hurt = FAULT == "starts-nothing-while-sick" and SICK.exists()
         initialized.update(request.devices_ids)
@@ -406,9 +430,11 @@ def fresh_mounts(ids: list[str]) -> list[api.Mount]:
     """Return a mount for each device. One fault first removes the mounts of all other devices."""
     mounted = DIRECTORY / ".mounted"
     with mounting:
-        if FAULT == "removes-former-mounts":
+        if FAULT == "removes-former-mounts" or (FAULT == "gives-a-lost-path" and len(streamed) > 1):
             shutil.rmtree(mounted, ignore_errors=True)
-        for id_ in ids:
+        for id_ in ids if FAULT != "gives-a-lost-path" or len(streamed) < 2 else ():
+            if FAULT == "recreates-its-mounts":
+                shutil.rmtree(mounted / id_, ignore_errors=True)
             (mounted / id_).mkdir(parents=True, exist_ok=True)
     return [api.Mount(host_path=str(mounted / id_), container_path=f"/run/{id_}") for id_ in ids]
 
@@ -507,7 +533,7 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
         is_due = is_due or (FAULT == "registers-each-five-seconds" and time.monotonic() > registered_at + 5)
         is_back = FAULT == "registers-after-a-return" and plugin.streams > 1
         is_due = is_due or (is_back and time.monotonic() > registered_at + 0.7)
-        if registered_with and kubelet != registered_with and waits_before_return():
+        if plugin.streams and kubelet != registered_with and waits_before_return():
             continue
         if FAULT == "slow-to-return" and registered_with and (dropped or kubelet != registered_with):
             over.wait(5.0)
@@ -585,6 +611,8 @@ if __name__ == "__main__":
         time.sleep(3.0)
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
+    if FAULT == "needs-healthy-devices" and SICK.exists():
+        sys.exit("a device is lost")
     if FAULT == "needs-a-kubelet" and not KUBELET.exists():
         signal.pause()
     if FAULT == "deletes-other-sockets":
