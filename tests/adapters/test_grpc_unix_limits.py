@@ -197,7 +197,7 @@ class TestHowOften:
     def test_plugins_that_register_once_a_restart_never_reach_the_limit(
         self, directory: Path, recorder: Recorder, clock: ManualClock
     ) -> None:
-        """Sixteen plugins register at once, each with three calls within a millisecond."""
+        """The calls stand for sixteen plugins that register at the same time, three times each."""
         with running(directory, recorder, clock=clock), RawPlugin(directory / "p.sock", ["d0"]):
             assert {register(directory, "p.sock") for _ in range(3 * 16)} == {OK}
 

@@ -167,7 +167,7 @@ def asked(*words: str) -> tuple[int, str]:
 
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_why_and_fits_answer_as_the_scheduler(paused: ControlPlane, name: str, tmp_path: Path) -> None:
-    """From the API server or from files, both commands give the scheduler's verdict, node and devices."""
+    """From the API server (`why`) or from files (both), they give the scheduler's verdict, node and devices."""
     situation, client, scheduler = SITUATIONS[name], paused.admin, paused._parts["kube-scheduler"]  # noqa: SLF001 - no property has it
     try:
         for body in situation.objects:

@@ -174,7 +174,7 @@ def test_a_long_text_is_read_to_its_end() -> None:
 
 
 def test_a_line_that_is_nearly_a_refusal_is_compared_with_few_sentences() -> None:
-    """A pasted text may have 100,000 lines, and the table has 100 sentences."""
+    """A pasted text may have 100,000 lines, and the table has more than 100 sentences."""
     nearly = "Warning  UnexpectedAdmissionError  5s  kubelet  Allocate failed due to requested number of devices: 1"
     assert {message.id for _, message, _ in sentences_in(nearly)} <= {"DM-99", "DR-99"}
     few, many = (work(partial(find_all, f"{nearly}\n" * count)) for count in (5, 10))
