@@ -62,7 +62,7 @@ class NodeClaims:
         wake: called from other threads when `advance` has something to do.
         workers: the threads that prepare claims, which several nodes may share; by default, the node's own threads.
         release_workers: the threads that release claims; by default, `workers`.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
     """
 
     def __init__(

@@ -78,10 +78,10 @@ class NodeEngine:
             the engine stops that manager.
         wake: called from other threads when `advance` has something to do.
         reporter: receives the outcomes of pods.
-        observe: called after each `advance` in the engine's thread, with the state of the device manager and what is
-            pinned on each NUMA node.
+        observe: called at the end of each `advance`, with the state of the device manager and what is pinned on each
+            NUMA node.
         workers: the threads for admissions and releases, which several nodes may share; by default, the engine's own.
-        clock: monotonic seconds.
+        clock: returns monotonic seconds.
         managers: the managers of CPUs and memory, or None if the node pins neither.
     """
 
@@ -153,7 +153,7 @@ class NodeEngine:
 
     @property
     def is_busy(self) -> bool:
-        """Whether a pod is being tried or released, or has not been tried yet."""
+        """Whether some pods are not known yet, have not been tried yet, or are being tried or released."""
         is_ready = self._pods is None or self._pods.sources_ready()
         return (
             not is_ready
@@ -422,7 +422,7 @@ class NodeEngine:
     # --- readiness ----------------------------------------------------------------------------------------------------
 
     def _become_ready(self) -> None:
-        """Mark the feed as ready once the pods that were running before the start have been tried again."""
+        """Mark the feed as ready once the pods that ran or held devices before the start have been tried again."""
         if self._pods is None or self._pods.sources_ready():
             return
         feed, entries = self._pods, self._entries.items()

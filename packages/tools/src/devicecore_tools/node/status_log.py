@@ -21,7 +21,7 @@ class LoggedSink(NodeStatusSink):
     """Logs changes, passes them to another sink, and calls `wake`."""
 
     _sink: NodeStatusSink
-    _wake: Callable[[], None]  # called after every publication
+    _wake: Callable[[], None]  # called after every attempt to publish
     _still_failing: Callable[[], SinkError | None] = lambda: None
     """Returns why a sink that publishes later cannot publish, or None."""
     _wait: Callable[[float], None] = lambda _seconds: None

@@ -208,7 +208,7 @@ class Pool:
 
     @property
     def has_wrong_count(self) -> bool:
-        """Whether any of the pool's slices states the wrong number of slices."""
+        """Whether the pool's slices state different numbers of slices, or there are more slices than they state."""
         return len(self.counts) > 1 or len(self.slices) > max(self.counts)
 
     @cached_property

@@ -617,7 +617,7 @@ class DraKubelet(BaseDraKubelet):
             UnresolvedCdiNameError: no file in `cdi` defines the device.
             DocumentError: a file in `cdi` is neither JSON nor YAML.
         """
-        # imported here because the module needs a YAML library, which is an extra
+        # imported here, because only this method needs a YAML library
         from devicecore.system.documents import read_documents
 
         files = sorted(path for path in self.cdi.iterdir() if path.suffix in {".json", ".yaml"})

@@ -284,7 +284,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
         """Wait until no plugin serves `resource`.
 
         Raises:
-            WaitTimeoutError: a plugin still serves the resource.
+            WaitTimeoutError: a plugin still served the resource when the timeout expired.
         """
         __tracebackhide__ = True
         self.wait_until(

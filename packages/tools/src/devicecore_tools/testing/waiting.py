@@ -70,6 +70,7 @@ class Waiting(ABC):
             WaitTimeoutError: the condition was not met in time.
             ExitedEarlyError: a plugin or driver process exited in the meantime.
             TypeError: `timeout` is not a number.
+            ValueError: `timeout` is negative.
         """
         __tracebackhide__ = True
         limit = self.timeout if timeout is None else timeout

@@ -278,7 +278,7 @@ def _problems(spec: Value) -> Iterator[str]:
     yield from _of_spread(spec["topologySpreadConstraints"])
     yield from _of_affinity(spec["affinity"]["nodeAffinity"][REQUIRED])
     if spec["nodeName"].text("") and spec["schedulingGates"].sequence():
-        yield "it names a node and has scheduling gates. Remove one of them"
+        yield "it names a node and has scheduling gates. Remove either nodeName or schedulingGates"
 
 
 def _of_sizes(resources: Value) -> Iterator[str]:

@@ -89,7 +89,7 @@ OF_TEMPLATE = "of ResourceClaimTemplate "
 """Part of the name shown for a claim that is created from a template."""
 
 _MAX_OUT_OF_QUESTION = 20
-"""How many ineligible nodes are tried anyway if no eligible node has the devices."""
+"""The maximum number of ineligible nodes that are tried anyway if no eligible node has the devices."""
 
 _ADMIN_LABEL = "resource.kubernetes.io/admin-access"
 """The namespace label without which an API server refuses claims with admin access."""
@@ -943,7 +943,7 @@ class ClaimTrial:
     def _changes(
         self, claims: Sequence[UnallocatedClaim], refused: ClaimAnswer, others: Sequence[ClaimAnswer]
     ) -> tuple[tuple[Change, ...], bool]:
-        """Return each change that makes the node provide the devices, and whether there was time to try all changes.
+        """Return changes that make the node provide the devices, and whether there was time to try all changes.
 
         Changes that fix mistakes come first.
         """

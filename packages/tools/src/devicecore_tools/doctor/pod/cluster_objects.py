@@ -310,7 +310,7 @@ def objects_of(
     """
     found = _Objects(budget or Budget())
     given, numbers = iter(kinds), count()
-    lists: set[str] = set()  # the kinds whose complete list was read, even if empty
+    lists: set[str] = set()  # the kinds of objects in lists, and of empty typed lists
     for document in documents:
         kind = next(given, "")
         if (whole := document["kind"].text("")).endswith("List"):

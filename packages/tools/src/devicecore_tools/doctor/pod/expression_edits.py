@@ -123,7 +123,7 @@ def _respelled(expression: str, devices: Sequence[PoolDevice]) -> Edit | None:
 def conjuncts(expression: str) -> list[str]:
     """Return the parts of an expression that must all be true.
 
-    An expression with `||` outside parentheses is a single part.
+    An expression with `||` or `?` outside parentheses is a single part.
     """
     parts, depth, start, place = [], 0, 0, 0
     literals = {match.start(): match.end() for match in _ANY_TEXT.finditer(expression)}

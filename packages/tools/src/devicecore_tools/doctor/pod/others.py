@@ -1,7 +1,6 @@
 """Identifies messages that come neither from a kubelet's admission nor from the scheduler, and says where to look next.
 
-Law: a third-party message is attributed to its source and explained in one line, without any conclusion about the
-    node.
+Law: a third-party message is attributed to its source and explained in one line, without any conclusion about the node.
 """
 
 import re

@@ -104,8 +104,8 @@ class PodAsks:
     def without_scheduler(self) -> "PodAsks":
         """Return the requirements of a pod whose manifest names its node, so that only a kubelet decides.
 
-        A kubelet checks resources, ports, labels and NoExecute taints, and preempts no pods (kubelet:
-        `AdmissionCheck`).
+        A kubelet checks resources, ports, labels and NoExecute taints (kubelet: `AdmissionCheck`). The pods that it
+        evicts for a critical pod are not considered here.
         """
         wishes = evolve(self.wishes, near=(), apart=(), spread=())
         return evolve(self, wishes=wishes, preempts=False, features=(), tolerations=(*self.tolerations, *_KEPT_AWAY))

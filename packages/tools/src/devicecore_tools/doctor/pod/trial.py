@@ -49,7 +49,7 @@ from devicecore_tools.doctor.pod.state import state_of
 from devicecore_tools.numa import Pinned, PinnedNode
 
 MAX_CHANGES = 64
-"""The maximum number of devices, pods or requests in one proposed change."""
+"""The maximum number of devices or pods in one proposed change."""
 
 MAX_PODS_TRIED = 200
 """The maximum number of pods that are tried one at a time, to find out whether ending a single pod suffices."""
@@ -303,7 +303,7 @@ class Unknown(NotNow):
 
 @frozen
 class Change:
-    """A change that makes the pod fit: its description, and how many devices, pods, settings or requests it affects."""
+    """A change that makes the pod fit: its description, and how many devices, pods, settings or plugins it concerns."""
 
     sentence: str
     size: int

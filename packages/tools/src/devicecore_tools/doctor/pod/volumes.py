@@ -236,7 +236,7 @@ class Volumes:
         return None
 
     def limit(self, node: str, wanted: Iterable[str], used: Iterable[str]) -> Obstacle | None:
-        """Return why a node can attach no more volumes.
+        """Return why a node cannot attach the pod's volumes, or None if no limit is known to prevent it.
 
         The claims of the pod and of the node's pods are given as `namespace/name`.
 

@@ -135,7 +135,8 @@ def known_fields(root: str, process: "_Process | None") -> dict[str, object]:
 def sees_files_of_kubelet(root: str) -> bool:
     """Return whether this process shares the file system of the process that serves a socket below a root directory.
 
-    The result is False if there is no such process, or if only some of its directories are mounted into our container.
+    The result is False if there is no such process, or if only some of that process's directories are mounted into our
+    container. The result is True if permission to find out is missing.
     """
     server = _server_of(root)
     if server is None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from devicecore.system.documents import Data
 
 MAX_INPUT = MAX_BYTES + 1
-"""The number of bytes that are read from standard input. A longer document is refused when it is parsed."""
+"""The maximum number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
 _TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # the first line of kubectl's table
 _JSON = re.compile(rb"\s*\{")

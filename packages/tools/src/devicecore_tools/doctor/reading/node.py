@@ -105,14 +105,14 @@ Seen = TypeVar("Seen")
 
 
 class SourcesError(ValueError):
-    """The given sources contradict each other."""
+    """The given sources contradict each other, or one of them cannot be used without another."""
 
 
 @define
 class NodeSources:
     """What to read about a node. Each call of `look` reads everything again.
 
-    Raises SourcesError if sources contradict each other.
+    Raises SourcesError if sources contradict each other, or one of them cannot be used without another.
     """
 
     root: str | None = None

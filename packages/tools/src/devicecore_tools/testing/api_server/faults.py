@@ -46,7 +46,7 @@ class Drop:
 
 @frozen
 class Hang:
-    """Send no answer until the server is stopped or `release` is called; then close the connection."""
+    """Send no answer. Close the connection when the server is stopped or `release` is called."""
 
 
 @frozen

@@ -95,7 +95,10 @@ class Whole:
 
 
 def keyed(value: Keyed, name: str = "") -> Keyed:
-    """Return a copy of `value` whose keyed lists are `Items`. Nulls are left out because null is not a field."""
+    """Return a copy of `value` whose keyed lists are `Items`. Nulls are left out because null is not a field.
+
+    A list stays a list if an item has no key, or if two items have the same key.
+    """
     short = name.rpartition(".")[2]
     if isinstance(value, dict):
         if name in _WHOLE or short in _WHOLE:

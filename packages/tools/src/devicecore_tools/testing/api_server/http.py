@@ -34,7 +34,10 @@ MAX_BODY = 3 * 1024 * 1024
 """The maximum size of a request body in bytes, the same as kube-apiserver's."""
 
 MAX_CONNECTIONS = 500
-"""The maximum number of connections. Each further connection replaces the one that has waited longest for a request."""
+"""The maximum number of connections.
+
+Each further connection replaces the one that has waited longest for a request, or is closed if none is waiting.
+"""
 
 IDLE_SECONDS = 300.0
 """How long a connection may be silent between two requests or within a request."""
@@ -246,7 +249,7 @@ class Handler(BaseHTTPRequestHandler):
             self._send(*answer, {})
 
     def _replaced_by(self, fault: Fault | None) -> bool:
-        """Send a replacement for the response if `fault` contains one, and return whether it does."""
+        """Carry out `fault` if it replaces the response, and return whether it does."""
         match fault:
             case Answer(code, body, extra):
                 self._send(code, body, extra)
