@@ -195,6 +195,30 @@ def test_devices_that_the_server_drops_fields_of_are_written_once(
     assert writes == ["create"]
 
 
+@pytest.mark.parametrize("cpus", ["1", "1000m"], ids=["as sent", "in a different form"])
+def test_counter_sets_are_written_once(
+    server: LocalApiServer,
+    publisher: KubeApiSlicePublisher,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    cpus: str,
+) -> None:
+    create = server.store.create
+
+    def normalizing(kind: Kind, namespace: str, body: Json, *, manager: str, operation: str = "Update") -> Json:
+        for one in body["spec"].get("sharedCounters", ()):
+            one["counters"]["cpus"] = {"value": "1"}
+        return create(kind, namespace, body, manager=manager, operation=operation)
+
+    monkeypatch.setattr(server.store, "create", normalizing)
+    sets = [{"name": f"set-{number}", "counters": {"cpus": {"value": cpus}}} for number in range(9)]
+    publisher.publish(devices(1), sets)
+    publisher.wait_until_published(PATIENCE)
+    writes = [request.verb for request in server.requests if request.verb in ("create", "update", "delete")]
+    assert writes == ["create"] * 3
+    assert not [line for line in caplog.messages if "retrying until" in line]
+
+
 def test_slices_stay_when_the_publisher_is_closed(server: LocalApiServer, tmp_path: Path) -> None:
     publisher = make(server, tmp_path)
     publisher.stop()

@@ -171,7 +171,8 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
                 raise
             return
         if request.method != "DELETE":
-            sent, kept = canonical(request.body["spec"]["devices"]), canonical(slice_of(written).devices)
+            # A slice contains either devices or counter sets, and a server may return either in a different form.
+            sent, kept = (canonical(slice_of(one).devices) for one in (request.body, written))
             if sent != kept:
                 _log.info("the API server has changed some published devices of %s", self._wanted.driver)
                 self._returned[sent] = kept
