@@ -16,6 +16,7 @@ from devicecore_fleet.fleet.reading import parse_fleet, shapes
 from devicecore_tools.command.api_server import api_server
 from devicecore_tools.command.main import main
 from devicecore_tools.testing.api_server import LocalApiServer
+from devicecore_tools.testing.api_server.status import UnknownKindError
 from tests.fleet.world import World
 
 DOCS = Path(__file__).parents[4] / "docs"
@@ -65,6 +66,15 @@ def test_the_api_server_takes_the_objects_of_the_guide() -> None:
     with LocalApiServer() as server:
         for one in (one for one in OBJECTS if one["kind"] != "Deployment"):
             server.create(one)
+
+
+def test_the_api_server_does_not_serve_the_kinds_that_the_guide_excludes() -> None:
+    excluded = re.search(r"for a (\w+) such as\n`train.yaml`, a (\w+) or a (\w+), kubectl prints `no matches", GUIDE)
+    assert excluded is not None
+    with LocalApiServer() as server:
+        for kind in excluded.groups():
+            with pytest.raises(UnknownKindError):
+                server.create({"kind": kind, "metadata": {"name": "train"}})
 
 
 def test_the_pod_of_the_guide_is_refused_on_one_node_and_runs_on_the_other(tmp_path: Path) -> None:
