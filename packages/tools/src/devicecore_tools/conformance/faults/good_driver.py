@@ -298,7 +298,7 @@ class GoodDriver:
 
     def cdi_file(self, uid: str) -> Path:
         """Return the path of a claim's CDI file."""
-        return self.cdi / f"{self.name}-{uid}.json"
+        return self.cdi / f"{self.name}_{uid}.json"
 
     def spec(self, uid: str, results: list[Json]) -> Json:
         """Return the contents of a CDI file."""
@@ -332,10 +332,10 @@ class GoodDriver:
     def recover(self, error: Exception) -> None:
         """Continue without the state file: a claim with a CDI file counts as prepared."""
         print(f"{self.state_file} is damaged ({error}); starting from the CDI files", flush=True)
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             names = [device["name"] for device in json.loads(path.read_text(encoding="utf-8"))["devices"]]
             results = [{"device": "-".join(name.split("-")[-2:]), "request": ""} for name in names]
-            self.claims[path.stem.removeprefix(f"{self.name}-")] = {"results": results, "name": ""}
+            self.claims[path.stem.removeprefix(f"{self.name}_")] = {"results": results, "name": ""}
         self.save()
 
     def save(self) -> None:

@@ -37,6 +37,8 @@ def _mend(driver: DriverUnderTest) -> None:
     files, claims = driver.seen.intact
     if files:
         restore(driver, files)
+        # While its state was damaged, the driver may have refused to unprepare these claims.
+        driver.claims.held.difference_update(device.key for claim in claims for device in claim.devices)
         driver.calls.unprepare_later(claims)
 
 

@@ -12,10 +12,12 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.cdi import neutral, own_paths, require_edits, require_undone
 from devicecore_tools.conformance.dra.checks.events import (
+    CORRUPTION,
     CORRUPTION_ALONE,
     KILL,
     KUBELET_RESTART,
@@ -77,6 +79,7 @@ only the first two forms are tried.
 """
 
 _OTHER = "conformance-other.example.org"
+_LONGER = "-net"  # what follows the driver's name in the name of another driver
 
 
 @frozen
@@ -109,15 +112,17 @@ class Situation:
 
     claims: list[Claim] = field(factory=list)
     known: list[Known] = field(factory=list)
+    has_neighbors: bool = False  # whether files of other drivers are observed, too
     left: int = 0  # cells that are not finished yet
     planted: Mapping[Path, str] = field(factory=dict)
-    listener: socket.socket | None = None
+    listeners: list[socket.socket] = field(factory=list)
 
     def begin(self, driver: DriverUnderTest) -> None:
         """For the first cell, prepare claims, using at most half of the free devices, or the only one."""
         if self.left == 0:
             self.known.clear()
-            self.plant(driver)
+            if self.has_neighbors:
+                self.plant(driver)
             try:
                 with driver.claims.owning(self.claims):
                     self._prepare(driver)
@@ -156,27 +161,35 @@ class Situation:
             return [rows(devices_in(answer, claim)) for claim in claims]
 
     def plant(self, driver: DriverUnderTest) -> None:
-        """Put another driver's CDI file, registration socket and directory next to the driver's."""
-        text = '{"cdiVersion": "0.3.0", "kind": "conformance.example.org/neighbor", "devices": [{"name": "x", '
-        cdi = driver.environment.plant_cdi(f"{_OTHER}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n')
-        state = driver.environment.plant_state(_OTHER, "{}")
-        path = driver.environment.registry / f"{_OTHER}-reg.sock"
-        driver.kubelet.others.add(str(path))
-        self.listener = socket.socket(socket.AF_UNIX)
-        with suppress(OSError):  # the path is too long
-            self.listener.bind(str(path))
-            self.listener.listen()
-        found = {cdi: "a CDI file", path: "a registration socket", state: "the state"}
+        """Put the CDI file, registration socket and directory of two other drivers next to the driver's.
+
+        The name of one of them begins with the name of the driver under test, if that is valid. Raises Skip if the
+        driver is not registered.
+        """
+        found: dict[Path, str] = {}
+        for name in filter(is_dns_subdomain, (_OTHER, f"{driver.registration.name}{_LONGER}")):
+            text = f'{{"cdiVersion": "0.3.0", "kind": "conformance.example.org/{name.partition(".")[0]}", '
+            text += '"devices": [{"name": "x", "containerEdits": {"env": ["X=1"]}}]}\n'
+            found[driver.environment.plant_cdi(f"{name}_x.json", text)] = f"a CDI file of {name}"
+            found[driver.environment.plant_state(name, "{}")] = f"the state of {name}"
+            path = driver.environment.registry / f"{name}-reg.sock"
+            driver.kubelet.others.add(str(path))
+            listener = socket.socket(socket.AF_UNIX)
+            self.listeners.append(listener)
+            with suppress(OSError):  # the path is too long
+                listener.bind(str(path))
+                listener.listen()
+            found[path] = f"a registration socket of {name}"
         self.planted = {one: what for one, what in found.items() if one.exists()}
 
     def take_away(self) -> None:
         """Remove what was planted."""
-        if self.listener is not None:
-            self.listener.close()
+        while self.listeners:
+            self.listeners.pop().close()
         for path in self.planted:
             path.unlink(missing_ok=True)
             with suppress(OSError):  # the directory contains other files, too
-                if path.parent.name == _OTHER:
+                if path.name == "state.json":
                     path.parent.rmdir()
 
     def end(self, driver: DriverUnderTest) -> None:
@@ -256,7 +269,7 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
 
 
 def _others_are_there(situation: Situation) -> str:
-    gone = [f"{what} of another driver" for path, what in situation.planted.items() if not path.exists()]
+    gone = [what for path, what in situation.planted.items() if not path.exists()]
     require(not gone, f"the driver removed {some(gone)}")
     return f"{counted(len(situation.planted), 'file')} of other drivers left alone"
 
@@ -288,7 +301,7 @@ FREES = Observation(
 
 LEAVES = Observation(
     "leaves-files-of-others-alone-{}",
-    "Other drivers have a CDI file, a registration socket and state next to the driver's, and {}.",
+    "Other drivers, one with a name that begins like the driver's, have CDI files, sockets and state, and {}.",
     "the other drivers' files still exist",
     "The directories for CDI files, registration sockets and plugins belong to all drivers on a node. (pluginwatcher, "
     "README; CDI specification)",
@@ -298,6 +311,7 @@ LEAVES = Observation(
 CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] = {
     (KILL, "after-a-kill"): (MUST, (KEEPS, LEAVES, FREES)),
     (REBOOT, "after-a-reboot"): (MUST, (FREES,)),
+    (CORRUPTION, "after-a-corruption"): (MUST, (KEEPS,)),
     (CORRUPTION_ALONE, "after-a-corruption"): (SHOULD, (FREES,)),
     (LOSS, "after-its-state-was-lost"): (SHOULD, (FREES,)),
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
@@ -311,7 +325,10 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (KILL, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
     (REBOOT, "keeps-cdi-devices-{}"): "the CDI directory is empty after a reboot, and no container runs",
     (REBOOT, "prepares-claims-{}"): "restores-cdi-devices-after-a-reboot",
-    (CORRUPTION_ALONE, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
+    (CORRUPTION, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
+    (CORRUPTION, "frees-devices-{}"): "survives-a-corrupt-checkpoint",
+    (CORRUPTION, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (CORRUPTION_ALONE, "keeps-cdi-devices-{}"): "keeps-cdi-devices-after-a-corruption, which shares its event",
     (CORRUPTION_ALONE, "prepares-claims-{}"): "survives-a-corrupt-checkpoint",
     (LOSS, "keeps-cdi-devices-{}"): "a driver that has lost its state may remove what it does not know",
     (LOSS, "prepares-claims-{}"): "a driver that has lost its state may create different CDI devices",
@@ -335,7 +352,8 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
 
 def _cell(event: Occurrence, ending: str, severity: Severity, seen: Observation) -> DriverCheck:
     def parts(driver: DriverUnderTest) -> Parts:
-        situation = driver.seen.situations.setdefault(event.name, Situation())
+        has_neighbors = LEAVES in CELLS[event, ending][1]
+        situation = driver.seen.situations.setdefault(event.name, Situation(has_neighbors=has_neighbors))
         situation.begin(driver)
         try:
             yield

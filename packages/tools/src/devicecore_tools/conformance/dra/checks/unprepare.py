@@ -16,6 +16,7 @@ from devicecore_tools.conformance.dra.checks.cdi import require_nothing_left, re
 from devicecore_tools.conformance.dra.checks.events import KILL, KILL_ALONE, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
     FOREIGN,
+    OTHER_DRIVER,
     OVERLAP,
     ROUNDS,
     TWO_DEVICES,
@@ -313,7 +314,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success",
+    expected="success, and the other driver's CDI file for the claim still exists",
     clause="Devices of several drivers can be allocated to a claim; each driver unprepares its own. "
     "(ResourceClaim, API reference, status.allocation.devices.results)",
 )
@@ -321,7 +322,15 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     """A claim with one device of this driver and one of another driver is prepared and unprepared."""
     claim = claim_with(driver, driver.claims.free_device(), FOREIGN)
     driver.calls.ready_devices(claim)
-    driver.calls.unprepared(claim)
+    text = f'{{"cdiVersion": "0.3.0", "kind": "{OTHER_DRIVER}/x", "devices": [{{"name": "{claim.uid}", '
+    path = driver.environment.plant_cdi(
+        f"{OTHER_DRIVER}_{claim.uid}.json", text + '"containerEdits": {"env": ["X=1"]}}]}\n'
+    )
+    try:
+        driver.calls.unprepared(claim)
+        require(path.exists(), f"the other driver's file {path.name} was removed")
+    finally:
+        path.unlink(missing_ok=True)
     return "the claim was unprepared"
 
 

@@ -302,7 +302,7 @@ class CleansUpAfterAFailure(GoodDriver):
             return super().prepare_claim(claim, context)
         except ClaimError as error:
             if "no-such-device" in str(error):
-                for path in self.cdi.glob(f"{self.name}-*.json"):
+                for path in self.cdi.glob(f"{self.name}_*.json"):
                     path.unlink()
             raise
 

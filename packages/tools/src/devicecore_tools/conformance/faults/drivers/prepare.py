@@ -232,7 +232,7 @@ class NamesFilesWithoutNamespace(GoodDriver):
 
     def cdi_file(self, uid: str) -> Path:
         known = self.claims.get(uid, {}).get("name", "")[:100]
-        return self.cdi / f"{self.name}-{self.names.get(uid, known) or uid}.json"
+        return self.cdi / f"{self.name}_{self.names.get(uid, known) or uid}.json"
 
 
 @fails("separates-claims-of-the-same-name")

@@ -176,6 +176,6 @@ class CleansUpAtItsEnd(RollingDriver):
     }
 
     def leave(self) -> None:
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             path.unlink(missing_ok=True)
         super().leave()

@@ -26,7 +26,7 @@ class CleansUpAfterASecond(GoodDriver):
 
     def clean_up(self) -> None:
         while not self.over.wait(0.2):
-            for path in self.cdi.glob(f"{self.name}-*.json"):
+            for path in self.cdi.glob(f"{self.name}_*.json"):
                 with suppress(OSError):
                     if time.time() - path.stat().st_mtime > 2.0:
                         path.unlink()
@@ -51,7 +51,7 @@ class ForgetsWhenRegistered(GoodDriver):
 @fails("keeps-cdi-devices-after-a-new-registration")
 class CleansItsFilesWhenRegistered(ForgetsWhenRegistered):
     def begin_anew(self) -> None:
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             path.unlink()
 
 
@@ -84,6 +84,19 @@ class EmptiesTheRegistryAtStart(GoodDriver):
         super().serve()
 
 
+@fails("leaves-files-of-others-alone-after-a-kill")
+class SweepsByTheBeginningOfAName(GoodDriver):
+    """At its start, the driver removes CDI files for claims that it does not know, and other drivers' with them."""
+
+    breaks_too = {"leaves-files-of-others-alone-after-sigterm": "The driver is also restarted in this check."}
+
+    def load(self) -> None:
+        super().load()
+        for path in self.cdi.glob(f"{self.name}*.json"):
+            if path.stem.removeprefix(f"{self.name}_") not in self.claims:
+                path.unlink()
+
+
 @fails("leaves-files-of-others-alone-after-sigterm")
 class EmptiesTheCdiDirectoryAtItsEnd(GoodDriver):
     breaks_too = {"keeps-cdi-devices-after-sigterm": "The driver's own files are also gone."}
@@ -112,14 +125,25 @@ class CleansItsFilesAtStart(GoodDriver):
 
     def load(self) -> None:
         super().load()
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
+            path.unlink()
+
+
+@fails("keeps-cdi-devices-after-a-corruption")
+class CleansItsFilesAfterACorruption(GoodDriver):
+    """If the driver cannot read its state, it starts without claims, and removes all CDI files as leftovers."""
+
+    must_not_fail = ("survives-a-corrupt-checkpoint",)
+
+    def recover(self, error: Exception) -> None:
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             path.unlink()
 
 
 @fails("keeps-cdi-devices-after-sigterm")
 class CleansItsFilesAtItsEnd(GoodDriver):
     def leave(self) -> None:
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             path.unlink()
         super().leave()
 

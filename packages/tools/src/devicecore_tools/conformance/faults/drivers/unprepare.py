@@ -76,14 +76,14 @@ class FileForEachDevice(GoodDriver):
     is_good = True
 
     def file_of(self, uid: str, number: int) -> Path:
-        return self.cdi / f"{self.name}-{uid}.{number}.json"
+        return self.cdi / f"{self.name}_{uid}.{number}.json"
 
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         for number, result in enumerate(results):
             write(self.file_of(uid, number), json.dumps(self.spec(uid, [result])))
 
     def recover(self, error: Exception) -> None:
-        for path in self.cdi.glob(f"{self.name}-*.json"):
+        for path in self.cdi.glob(f"{self.name}_*.json"):
             path.unlink()
         self.save()
 
@@ -93,7 +93,7 @@ class FileForEachDevice(GoodDriver):
         super().release(uid)
 
     def files_to_remove(self, uid: str) -> list[Path]:
-        return sorted(self.cdi.glob(f"{self.name}-{uid}.*.json"))
+        return sorted(self.cdi.glob(f"{self.name}_{uid}.*.json"))
 
 
 @fails("unprepares-a-claim-of-two-devices")
@@ -360,6 +360,16 @@ class CountsDevices(RefusesSomeClaims):
         devices = super().prepare_claim(claim, context)
         self.refused |= {claim.uid} if len(self.allocated(claim)["results"]) > len(devices) else set()
         return devices
+
+
+@fails("unprepares-a-claim-of-several-drivers")
+class RemovesAllFilesOfAClaim(GoodDriver):
+    """The driver removes each CDI file whose name contains the UID of an unprepared claim, whoever wrote the file."""
+
+    def release(self, uid: str) -> None:
+        for path in self.cdi.glob(f"*{uid}*"):
+            path.unlink()
+        super().release(uid)
 
 
 @fails("unprepares-at-the-same-time")

@@ -18,7 +18,7 @@ class RemovesFilesAfterARestart(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         if self.is_new:
             self.is_new = False
-            for path in self.cdi.glob(f"{self.name}-*.json"):
+            for path in self.cdi.glob(f"{self.name}_*.json"):
                 path.unlink()
         super().write_cdi(uid, results)
 
