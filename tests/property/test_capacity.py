@@ -1,6 +1,6 @@
 """The laws of `domain/capacity.py`.
 
-"Allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number."
+"In a `NodeStatus`, allocatable never exceeds capacity, and `sanitize_allocatable` never lowers a number."
 """
 
 from collections.abc import Mapping

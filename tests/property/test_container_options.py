@@ -1,7 +1,7 @@
 """The laws of `domain/container_options.py`.
 
-"If two answers disagree about a name or path, the first one counts, and the disagreement is reported. Resources are
-visited in the order of their names."
+"If two answers give different values for a name, or different host paths for a container path, the first answer wins,
+and the conflict is reported. Resources are visited in order of their names."
 """
 
 from collections.abc import Iterator

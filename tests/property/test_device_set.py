@@ -1,6 +1,6 @@
 """The laws of `domain/device_set.py`.
 
-"A device set is equal to any set with the same members; the index that it uses does not matter. Iteration is in the
+"A device set is equal to any set with the same members, no matter what index the device set uses. Iteration is in the
 natural order of the ids, and no operation changes a set."
 """
 

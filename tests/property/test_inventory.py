@@ -1,8 +1,8 @@
 """The laws of `domain/inventory.py`.
 
-"An event of one plugin instance never changes what another instance reported. A resource is served by the instance that
-registered last. If that instance disconnects, the latest one that is still connected serves the resource with its own
-devices."
+"An event from one plugin instance never changes what another instance reported. A resource is served by the instance
+that registered last. If that instance disconnects, the instance that registered last among those still connected serves
+the resource with its own devices."
 """
 
 from collections.abc import Sequence

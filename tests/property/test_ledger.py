@@ -1,8 +1,8 @@
 """The laws of `domain/ledger.py`.
 
 "A device is held by at most one pod. Inside a pod, containers share a device only if an init container that has ended
-held it before. Every method keeps this law, and no code outside can break it. Only a restored checkpoint can bring a
-device with two owners, because kubelets have written such files: both keep it, and it is free when both are gone."
+held it before. Every method of `Ledger` keeps this law. Only a restored checkpoint can contain a device with two
+owners, because kubelets have written such files: both owners keep the device, which is free once both are gone."
 """
 
 from collections.abc import Set as AbstractSet

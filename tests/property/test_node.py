@@ -1,6 +1,7 @@
 """The laws of `domain/node_state.py`.
 
-"A `NodeState` never changes; a new one replaces it. So a reader sees the inventory and the ledger as of the same time."
+"A `NodeState` never changes; a new one replaces it. A reader therefore sees the inventory and the ledger as of the same
+moment."
 
 The laws of `domain/checkpoint/`: a restart keeps what was saved, and a writer writes what `encode` writes.
 """

@@ -1,6 +1,6 @@
 """The law of `domain/model.py`.
 
-"Text from outside is parsed once, by a function of this module. After that, each `ResourceName` is valid and each
+"Text from outside is parsed once, by a function in this module. After that, each `ResourceName` is valid and each
 health is a `Health`."
 """
 

@@ -1,8 +1,8 @@
 """The laws of `domain/selection.py`.
 
-"These functions call no port. If the plugin must be asked for its preference, the question is the returned value; there
-is at most one. For any answer of the plugin, the container gets exactly as many devices as it requests, each of them
-free or reusable inside its pod. Ties are broken by the natural order of the ids."
+"These functions call no port. A function that needs the plugin's preference returns the question to ask. Whatever the
+plugin answers, the container gets exactly as many devices as it requests, each of them free or reusable inside its pod.
+Ties are broken by the natural order of the ids."
 """
 
 from collections.abc import Iterable, Sequence

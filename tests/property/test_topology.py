@@ -1,7 +1,7 @@
 """The laws of `domain/topology.py`.
 
 "A hint says what could be allocated from a set of NUMA nodes, never what will be. None means that there is no
-preference, and an empty tuple that no set of NUMA nodes is possible; every function here keeps them apart."
+preference, and an empty tuple that no set of NUMA nodes is possible; every function here distinguishes the two."
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence

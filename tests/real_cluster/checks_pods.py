@@ -1,7 +1,7 @@
-"""The same pods for a real scheduler and for `why`: the verdict, node, devices and wording must match.
+"""The same pods for a real scheduler, `why` and `fits`: the verdict, node, devices and wording must match.
 
-The scheduler is paused while a situation is set up and while `why` is run on the API server and on files, so that `why`
-sees what the scheduler will see. No kubelet runs: Nodes are only objects.
+The scheduler is paused before the pod is created, until `why` has run on the API server and on files, and `fits` on
+files, so that both see what the scheduler will see. No kubelet runs: Nodes are only objects.
 """
 
 import io

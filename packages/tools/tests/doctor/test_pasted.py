@@ -178,7 +178,7 @@ def test_a_line_that_is_nearly_a_refusal_is_compared_with_few_sentences() -> Non
     nearly = "Warning  UnexpectedAdmissionError  5s  kubelet  Allocate failed due to requested number of devices: 1"
     assert {message.id for _, message, _ in sentences_in(nearly)} <= {"DM-99", "DR-99"}
     few, many = (work(partial(find_all, f"{nearly}\n" * count)) for count in (5, 10))
-    assert many - few < 5 * 5_000  # calls per line: 1,300 in Python 3.11, and 20,000 if each sentence is tried
+    assert many - few < 5 * 5_000  # instructions per line: 1,700 in Python 3.11, and 20,000 if each sentence is tried
 
 
 def test_a_line_that_is_shorter_than_any_refusal_is_not_compared() -> None:

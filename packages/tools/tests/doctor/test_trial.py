@@ -129,7 +129,7 @@ def test_a_trial_costs_little_for_each_pod_of_the_node() -> None:
     held = [allocation(f"old-{number}", f"gpu-{number}") for number in range(400)]
     node = TrialNode("n", {GPU: simulated_devices("gpu", 401)}, held)
     node.admit(pod(2))  # imports during the first trial do not count
-    # with a separate entry for each pod, there would be 1,600 function calls per pod
+    # with a separate entry for each pod, there would be 1,600 instructions per pod
     assert work(lambda: node.admit(pod(2))) < 400 * 800
 
 
