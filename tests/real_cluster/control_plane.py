@@ -1,6 +1,6 @@
 """A real control plane on free loopback ports: etcd, API server, scheduler and controller manager.
 
-Law: after `stop`, none of its processes or files remain, even if the start failed.
+Law: after `stop`, none of its processes remain, and no files outside `keep`, even if the start failed.
 """
 
 import json
