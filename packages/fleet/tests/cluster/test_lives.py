@@ -49,7 +49,7 @@ def test_other_words_are_refused_with_a_sentence(text: str, problem: str) -> Non
 def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
     """A container restarts at once, then after 10 s, 20 s and so on.
 
-    Before each restart the container waits, and shows its last termination.
+    Before each later restart, the container waits, and shows its last termination.
     """
     crash = Behavior(1, 2.0)
     assert at(crash, 1).is_ready

@@ -539,7 +539,7 @@ def test_json_contains_each_claim_even_if_all_are_allocated(
 def test_claims_any_one_of_which_must_go_are_one_line_and_other_changes_are_tried(
     why: Callable[..., tuple[int, list[str]]],
 ) -> None:
-    """Even if more claims hold devices than `why` tries to release, it still proposes a smaller count."""
+    """Releasing any one of 99 claims would help, and `why` also proposes a smaller count."""
     gpus = [a_device(f"gpu-{number}", type="gpu") for number in range(100)]
     others = [a_claim(a_request("r", "gpu"), held=[(GPU, "n1", f"gpu-{number}")]) for number in range(99)]
     for number, one in enumerate(others):

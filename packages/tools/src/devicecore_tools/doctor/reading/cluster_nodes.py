@@ -29,7 +29,7 @@ _CRITICAL_PRIORITY = 2_000_000_000  # kubelet: `SystemCriticalPriority`
 class ClusterNode:
     """The parts of a Node that determine which pods it accepts. `allocatable` and `capacity` cover all resources.
 
-    `features` contains the features that its kubelet declares (since Kubernetes 1.36).
+    `features` contains the features that its kubelet declares (by default since Kubernetes 1.36).
     """
 
     target: TargetNode
