@@ -135,6 +135,58 @@ def test_each_device_is_listed_with_who_has_it(tmp_path: Path, capsys: Capsys) -
     assert ["n10", DRIVER, "n10/gpu-2", "unhealthy", "-", "-", "-", "-"] in cells
 
 
+def partitioned(*sizes: tuple[str, dict[str, int]]) -> list[Json]:
+    """Return two slices of a pool whose devices consume the counters of two GPUs."""
+    sets = [{"name": f"gpu-{gpu}", "counters": {"memory": {"value": "8"}, "cores": {"value": "7"}}} for gpu in (0, 1)]
+    devices = [
+        {
+            "name": f"gpu-{gpu}-{name}",
+            "consumesCounters": [
+                {"counterSet": f"gpu-{gpu}", "counters": {key: {"value": str(amount)} for key, amount in size.items()}}
+            ],
+        }
+        for gpu in (0, 1)
+        for name, size in sizes
+    ]
+    of_sets, of_devices = slice_of("n10"), slice_of("n10", *devices)
+    del of_sets["spec"]["devices"]
+    of_sets["spec"]["sharedCounters"] = sets
+    of_sets["metadata"]["name"] = "n10-counters"
+    for one in (of_sets, of_devices):
+        one["spec"]["pool"]["resourceSliceCount"] = 2
+    return [of_sets, of_devices]
+
+
+WHOLE = ("whole", {"memory": 8, "cores": 7})
+PARTS = [(f"part-{number}", {"memory": 1, "cores": 1}) for number in range(7)]
+HALVES = [(f"half-{number}", {"memory": 4, "cores": 3}) for number in range(2)]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "held", "expected"),
+    [
+        ([WHOLE, *PARTS, *HALVES], "", (14, 0, 0, 14, 0)),
+        ([WHOLE, *PARTS, *HALVES], "gpu-0-whole", (14, 1, 1, 7, 0)),
+        ([WHOLE, *PARTS, *HALVES], "gpu-0-part-3", (14, 1, 1, 13, 0)),
+        ([WHOLE], "gpu-1-whole", (2, 1, 1, 1, 0)),
+        # taking the smallest device first prevents the other two, so the number is not known
+        (
+            [("a", {"memory": 5, "cores": 1}), ("b", {"memory": 4, "cores": 3}), ("c", {"memory": 4, "cores": 4})],
+            "",
+            (None, 0, 0, None, 0),
+        ),
+    ],
+)
+def test_of_devices_that_share_counters_only_those_that_fit_together_count(
+    sizes: list[tuple[str, dict[str, int]]], held: str, expected: Json, tmp_path: Path, capsys: Capsys
+) -> None:
+    """A GPU with seven partitions is either one device or seven."""
+    of_claim = [claim("held", "n10", held)] if held else [claim("none", "n2", "gpu-0")]
+    cluster = [node("n10", 0, 0), pod("trains", "n10", claim="held"), *partitioned(*sizes), *of_claim]
+    files = saved(tmp_path / "all.json", cluster)
+    assert counts(asked(capsys, files))["n10", DRIVER] == expected
+
+
 @pytest.mark.parametrize(
     ("selector", "names"),
     [

@@ -88,9 +88,11 @@ def nodes(
     $ kubectl get nodes,pods,resourceslices,resourceclaims -A -o json | devicecore nodes -
 
     ALLOCATABLE is what a scheduler may allocate. REQUESTED is what pods bound to the node request, or what claims have
-    allocated. HELD counts the requested devices whose pods have started. FREE is what another pod can get. UNHEALTHY is
-    what no pod can get: for a plugin, capacity minus allocatable; for a driver, the devices with a taint that repels
-    pods. A ? stands for a number that was not read, or that depends on the remaining part of a shared device.
+    allocated. HELD counts the requested devices whose pods have started. FREE is what other pods can get. Of devices
+    that share counters, such as a GPU and its partitions, ALLOCATABLE and FREE count as many as pods can get at the
+    same time. UNHEALTHY is what no pod can get: for a plugin, capacity minus allocatable; for a driver, the devices
+    with a taint that repels pods. A ? stands for a number that was not read, or that depends on the remaining part of a
+    shared device or on the choice among devices that share counters.
 
     --devices does not access the nodes, so it names plugin devices only where a kubelet has written them into a pod's
     status. On a node, `devicecore doctor` names all of its plugin devices.

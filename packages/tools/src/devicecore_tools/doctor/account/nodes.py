@@ -13,7 +13,7 @@ from devicecore.domain.device_set import in_natural_order
 from devicecore.domain.model import DeviceId, Pod, PodUid
 from devicecore_tools.doctor.account.dra import DraDevice
 from devicecore_tools.doctor.account.facts import Facts
-from devicecore_tools.doctor.look.values import Device, Look, PodSeen, grouped
+from devicecore_tools.doctor.look.values import Device, Look, PodSeen, PoolCounters, grouped
 
 _UNHEALTHY = "unhealthy"
 
@@ -24,10 +24,10 @@ class Counts:
 
     Attributes:
         allocatable: devices that a scheduler may allocate: for a plugin, as many as the Node says; for a driver, those
-            without a taint that repels pods.
+            without a taint that repels pods. If devices share counters, as many as can be allocated side by side.
         requested: devices that bound pods request, or that are allocated to claims. A share of a device counts as one.
         held: the part of `requested` whose pods a kubelet has started.
-        free: devices that another pod may get.
+        free: devices that other pods may get at the same time.
         unhealthy: for a plugin, devices in the Node's capacity that are not allocatable; for a driver, devices with a
             taint that repels pods.
     """
@@ -155,6 +155,7 @@ def _held_of(one: PodSeen, resource: str, *, is_begun: bool) -> Iterator[DeviceU
 def _of_drivers(facts: Facts) -> Iterator[ResourceOnNode]:
     look = facts.look
     claims, pods, is_published = look.allocations.value, look.pods.value, look.slices.value is not None
+    published = {one.key: one.counters for one in look.slices.value or ()}
     users: dict[str, list[tuple[PodSeen, str]]] = {}
     for one in pods or ():
         if not one.has_ended:
@@ -165,7 +166,7 @@ def _of_drivers(facts: Facts) -> Iterator[ResourceOnNode]:
     shared = {key for claim in claims or () for key in claim.shared}
     of_driver = grouped((key[0], (key, one)) for key, one in facts.dra.devices.items())
     for driver in sorted(of_driver):
-        uses, free = [], 0
+        uses, free = list[DeviceUse](), list[Device]()
         is_free_known = claims is not None and is_published
         requested = held = unhealthy = 0
         for key, device in of_driver[driver]:
@@ -176,18 +177,37 @@ def _of_drivers(facts: Facts) -> Iterator[ResourceOnNode]:
             held += sum(any(one.pod.uid in begun for one, _ in users.get(claim, ())) for claim in names)
             is_free = _is_free(device, is_taken=bool(names), has_shares=key in shared)
             is_free_known &= is_free is not None
-            free += bool(is_free)
+            free += [key] if is_free else []
             if not names:
                 state = _UNHEALTHY if device.is_tainted else {None: "unknown", True: "free"}.get(is_free, "unknown")
                 uses.append(DeviceUse("/".join(key[1:]), 1, state if claims is not None else "unknown"))
+        usable = [key for key, device in of_driver[driver] if not device.is_tainted]
+        taken = [key for key, device in of_driver[driver] if device.claims or device.pending]
         counts = Counts(
-            len(of_driver[driver]) - unhealthy if is_published else None,
+            _at_once(usable, published, ()) if is_published else None,
             None if claims is None else requested,
             None if claims is None or pods is None else held,
-            free if is_free_known else None,
+            _at_once(free, published, taken) if is_free_known else None,
             unhealthy if is_published else None,
         )
         yield ResourceOnNode(driver, is_driver=True, counts=counts, devices=tuple(uses))
+
+
+def _at_once(
+    devices: Iterable[Device], counters: Mapping[Device, PoolCounters | None], taken: Iterable[Device]
+) -> int | None:
+    """Return how many devices can be allocated beside the ones in `taken`, or None if that is hard to compute."""
+    found, taken_in = 0, grouped((key[:2], key[2]) for key in taken)
+    for pool, keys in grouped((key[:2], key) for key in devices).items():
+        of_pool = next((one for key in keys if (one := counters.get(key)) is not None), None)
+        if of_pool is None:
+            found += len(keys)
+            continue
+        count = of_pool.most_at_once([key[2] for key in keys], of_pool.beside(taken_in.get(pool, ())))
+        if count is None:
+            return None
+        found += count
+    return found
 
 
 def _of_claim(

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from enum import Enum
 from functools import cached_property
+from itertools import accumulate
 from typing import Generic, TypeVar
 
 from attrs import field, frozen
@@ -344,6 +345,39 @@ class PoolCounters:
     def suffice(self, device: str, left: Mapping[tuple[str, str], int]) -> bool:
         """Return whether enough is left of each counter that a device consumes."""
         return all(amount <= left.get(counter, 0) for counter, amount in self.uses.get(device, {}).items())
+
+    def most_at_once(self, devices: Iterable[str], left: Mapping[tuple[str, str], int]) -> int | None:
+        """Return how many of the devices can be allocated side by side, or None if that is hard to compute.
+
+        For example, a GPU and its partitions consume the same counters, so a claim gets either the GPU or a partition.
+        """
+        rest, count = Counter(left), 0
+        groups: dict[frozenset[str], list[Mapping[tuple[str, str], int]]] = {}
+        for device in sorted(devices, key=lambda one: (self._share(one), one)):
+            uses = self.uses.get(device, {})
+            groups.setdefault(frozenset(name for name, _ in uses), []).append(uses)
+            if self.suffice(device, rest):
+                rest.subtract(uses)
+                count += 1
+        # No counter alone allows more than this. If taking the smallest devices first finds fewer, there may be a
+        # better choice, and finding the best one is a knapsack problem.
+        limit = sum(
+            min([len(group), *(_fitting(group, counter, left) for counter in {key for uses in group for key in uses})])
+            for group in groups.values()
+        )
+        return count if count == limit else None
+
+    def _share(self, device: str) -> float:
+        """Return which part of its counters a device consumes, added up."""
+        return sum(amount / (self.totals.get(counter, 0) or 1) for counter, amount in self.uses.get(device, {}).items())
+
+
+def _fitting(
+    group: Iterable[Mapping[tuple[str, str], int]], counter: tuple[str, str], left: Mapping[tuple[str, str], int]
+) -> int:
+    """Return how many devices fit into what is left of one counter, the smallest first."""
+    sums = accumulate(sorted(uses.get(counter, 0) for uses in group))
+    return sum(amount <= left.get(counter, 0) for amount in sums)
 
 
 @frozen
