@@ -1,6 +1,6 @@
 """Simulates failures of the operating system in one process, for the calls to `os` that replace a file.
 
-Law: only the chosen call fails, and every other call reaches the operating system.
+Law: only the chosen calls fail, and every other call reaches the operating system.
 """
 
 import errno

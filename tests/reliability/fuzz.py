@@ -2,7 +2,7 @@
 
 `make fuzz` runs all targets. The fuzzer starts with the inputs recorded under `tests/data`, and with those that earlier
 runs kept in `build/fuzz`. The first input that breaks a law ends the run, and is saved in `tests/data/fuzz`, which
-`test_fuzz_wire.py` reads.
+`test_fuzz_wire.py` reads, or in `build/fuzz` if the target is `questions`.
 """
 
 import base64

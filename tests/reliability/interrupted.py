@@ -43,7 +43,7 @@ class Subject(Protocol):
         """Do the work for a pod, which may be interrupted."""
 
     def check(self, uid: str, counts: Counter[str]) -> None:
-        """Check that an interrupted pod has everything or nothing, and that the work for it can be done again."""
+        """Check what an interrupted pod has, which is all devices or none, and that its work can be done again."""
 
     def clean(self, uid: str) -> None:
         """Release everything that a pod has."""

@@ -52,7 +52,7 @@ def holders(path: Path) -> set[str]:
 
 
 def in_fork(prepare: Callable[[], Callable[[], object]], number: int) -> bool:
-    """In a fork, call what `prepare` returns while an allocation fails, and return whether that allocation was reached.
+    """In a fork, call what `prepare` returns while an allocation fails, and return whether the failure had an effect.
 
     A fork is needed because the failure may damage Python's own data, which the next test needs.
     """

@@ -1,6 +1,6 @@
 """The GitHub Action and the Dockerfile, run as far as possible without GitHub and without a container engine.
 
-The steps of the Action run in bash, with the environment that GitHub gives them. The Dockerfile's stage for images
+The Action's last step runs in bash, with the environment that GitHub gives it. The Dockerfile's stage for images
 runs in a separate root directory, on a copy-on-write view of this machine.
 """
 
