@@ -438,7 +438,7 @@ class World:
                 self.broken.append(f"M6 calls only with cause: {known} is prepared")
 
     def check_unprepare_call(self, driver: Driver, claims: Sequence[ClaimRef]) -> None:
-        """Check M3, M6, M7 and M17, which hold whenever a driver is called to release claims."""
+        """Check M3, M6 and M17 whenever a driver is called to release claims, and that no pod uses these claims."""
         saved = self.saved()
         self._check_locks()
         for ref in claims:
