@@ -3,15 +3,19 @@
 Law: a check tests one thing. To add a check, write a function in the right place below.
 """
 
+import os
 import posixpath
 import re
+import signal
 import socket
 import stat
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -58,12 +62,14 @@ from devicecore_tools.testing.process import PluginProcess
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """The largest message, in bytes, that a kubelet's gRPC connection accepts."""
 UNKNOWN_DEVICE = "no-such-device-of-devicecore"
+_LAST_NUMA_NODE = 63
 _LAST_NUMBER = re.compile(r"[0-9]{1,18}(?=[^0-9]*$)")
 _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
 MAX_LISTS = 10.0  # lists per second
+MAX_REPEATS = 0.4  # lists per second without a change; some plugins send one every few seconds
 SOON = 3.0  # seconds for the first list of a stream
 TWICE = 0.5  # seconds within which some plugins register twice
 LATER = 2.0  # seconds by which a child process may outlive the plugin
@@ -73,6 +79,7 @@ _OTHERS = 2  # resources
 _ALONE_AGAIN = 3.5  # seconds; a plugin that keeps registering does so several times in this time
 _LATE_KUBELET = 2.0  # seconds; `Settings.away` may be shorter
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
+_FIRST_WORD = re.compile(r"[A-Za-z0-9]+")
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
@@ -81,12 +88,15 @@ _ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for a list with devices to follow an empty one
 _WITH_SOCKET = 0.75  # of the kubelet's absence; a plugin may try to register only while there is a socket
+_RESTARTS, _RESTARTING, _BRIEF = 12, 2.0, 0.1  # restarts, maximum seconds for all of them, seconds for one
+_KILLED_DURING, _UNDER_LOAD = 4, 0.2  # concurrent calls, and for how many seconds
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
 _CALLS, _CALLS_FIRST, _CALLING = 200, 50, 5.0  # calls, calls before the first measurement, maximum seconds
 _VARIABLE = re.compile(r"[^=\0\s]+")
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?")
 _CDI_ANNOTATION = "cdi.k8s.io/"
+_STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a shell adds 128
 HEALTHS = ("Healthy", "Unhealthy")
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
@@ -196,7 +206,7 @@ def answers_notify_registration_status(plugin: PluginUnderTest) -> str:
 
 
 @check(
-    SHOULD,
+    MUST,
     expected="GetDevicePluginOptions returns every option in the registration",
     clause=(
         "RegisterRequest.options: Options to be communicated with Device Manager (api.proto). A kubelet uses only the "
@@ -295,18 +305,19 @@ def lists_fit_into_a_message(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="numbers from zero, and no NUMA node for a device whose NUMA node is unknown",
+    expected=f"numbers from 0 to {_LAST_NUMA_NODE}, and no NUMA node for a device whose NUMA node is unknown",
     clause="Setting TopologyInfo to nil or providing an empty list of NUMA nodes for a given device indicates that the "
     "Device Plugin does not express a NUMA affinity preference for that device. (kubernetes.io, Device Plugins) Linux "
-    "reports -1 for a device without a NUMA node. A kubelet finds no NUMA node with that number. If its topology "
+    "reports -1 for a device without a NUMA node. A kubelet finds no NUMA node with that number, or with one of 64 or "
+    "more, since its masks have 64 bits. If its topology "
     "manager policy is restricted or single-numa-node, it refuses each pod for which the other devices do not suffice.",
 )
 def numbers_numa_nodes_from_zero(plugin: PluginUnderTest) -> str:
     """The NUMA nodes of each device in the list are read."""
     found = [(device.ID, int(node.ID)) for device in plugin.lists.devices for node in device.topology.nodes]
     does_not_apply_if(not found, "the plugin provides no NUMA nodes")
-    negative = [f"{id_} is on NUMA node {number}" for id_, number in found if number < 0]
-    require(not negative, some(negative))
+    odd = [f"{id_} is on NUMA node {number}" for id_, number in found if not 0 <= number <= _LAST_NUMA_NODE]
+    require(not odd, some(odd))
     return f"the highest of {counted(len(found), 'NUMA node number')} is {max(number for _, number in found)}"
 
 
@@ -812,7 +823,8 @@ def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozense
 
     Raises Skip if there is no list.
     """
-    yield from map(_nodes, _answers_of_other(plugin, resource))
+    for answer in _answers_of_other(plugin, resource):
+        yield frozenset(map(os.path.realpath, _nodes(answer)))
 
 
 def _answers_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[deviceplugin.ContainerAllocateResponse]:
@@ -912,12 +924,25 @@ def gives_existing_device_nodes(plugin: PluginUnderTest) -> str:
     """The device nodes in the answers for single devices are looked up on this machine."""
     nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
     does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
+    prefixed = [
+        f"{path}, but there is {real}" for path in sorted(set().union(*nodes.values())) if (real := _real(path))
+    ]
+    require(not prefixed, f"there is no {some(prefixed)}")
     wrong = {device: sorted(filter(None, map(_problem_of_node, given))) for device, given in nodes.items()}
     is_simulated = not any(nodes[device] and not wrong[device] for device in nodes)
     does_not_apply_if(is_simulated, "no device has all of its device nodes on this machine")
     found = sorted({text for texts in wrong.values() for text in texts})
     require(not found, some(found))
     return f"{counted(len(frozenset().union(*nodes.values())), 'device node')}, all present"
+
+
+def _real(path: str) -> str:
+    """Return the path without the prefix that the host has in the plugin's container, if only that path exists."""
+    parts = Path(path).parts[1:]
+    if Path(path).exists() or not path.startswith("/"):
+        return ""
+    shorter = (Path("/", *parts[number:]) for number in range(1, len(parts) - 1))
+    return next((str(one) for one in shorter if not _problem_of_node(str(one)) and not one.is_dir()), "")
 
 
 def _problem_of_node(path: str) -> str:
@@ -1366,7 +1391,7 @@ def prefers_for_each_of_two_containers(plugin: PluginUnderTest) -> str:
     f"allocation. {ADVICE}",
 )
 def prefers_as_many_as_asked(plugin: PluginUnderTest) -> str:
-    """GetPreferredAllocation, if announced, is called for one, two and all devices, with and without required ones."""
+    """GetPreferredAllocation, if announced, is called for one, two, half and all devices, also with required ones."""
     ids = plugin.lists.healthy
     for size, must in _preference_calls(ids):
         preferred = _preferred(plugin, ids, must, size)
@@ -1552,6 +1577,24 @@ def sends_few_lists(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
+    expected=f"at most {MAX_REPEATS:g} lists per second that repeat the previous list, after the first {MAX_BURST}",
+    clause=f"{CHANGES} A kubelet writes its checkpoint file for every list, even if nothing has changed.",
+)
+def repeats_few_lists(plugin: PluginUnderTest) -> str:
+    """On each stream so far, the lists that repeat the previous list are counted."""
+    plugin.lists.require_list()
+    streams = [one.connection for one in plugin.kubelet.registrations if one.connection and one.connection.list_count]
+    for stream in streams:
+        seconds = (stream.ended_at or time.monotonic()) - stream.opened
+        text = f"{counted(stream.repeats, 'list')} in {seconds:.0f} seconds said nothing new"
+        require(stream.repeats <= MAX_BURST + MAX_REPEATS * seconds, text)
+    return (
+        f"{counted(sum(one.repeats for one in streams), 'list')} on {counted(len(streams), 'stream')} said nothing new"
+    )
+
+
+@check(
+    SHOULD,
     expected=f"at most one registration later than {TWICE:g} seconds after the first",
     clause=(
         "Device Plugin can register itself with Kubelet at its start (api.proto). If the stream of lists is open, "
@@ -1717,6 +1760,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     resource, attempts = max(refused.items(), key=lambda one: one[1], default=("", 0))
     if attempts:  # a plugin that made no attempt may need longer to notice the restart
         plugin.registration.wait_registered(number + refused[plugin.kubelet.resource], plugin.settings.noticing)
+        plugin.registration.note_absent()
     plugin.seen.refused += len(plugin.process.exits) - exits  # a plugin may exit because of a refusal (api.proto)
     plugin.process.excuse(exits)
     allowed = MAX_BURST + MAX_RATE * plugin.settings.refusing
@@ -1744,30 +1788,58 @@ def ends_or_registers_after_a_refusal(plugin: PluginUnderTest) -> str:
 
 
 @contextmanager
-def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
-    """Put another plugin's socket and a kubelet's checkpoint into the directory for the duration of this block.
+def calls_in_progress(plugin: PluginUnderTest) -> Iterator[None]:
+    """Call Allocate all the time during this block, for a few devices at once, until the plugin no longer answers."""
+    connection, ids, over = plugin.registration.connected(), [""], threading.Event()
+    with suppress(NotYet):
+        ids = plugin.lists.healthy[:_KILLED_DURING]
 
-    Yield a function that returns which of these two files and the kubelet's own socket are gone, or None if the two
-    files were not created.
+    def call(device: str) -> None:
+        container = deviceplugin.ContainerAllocateRequest(devices_ids=[device])
+        request = deviceplugin.AllocateRequest(container_requests=[container])
+        with suppress(CallFailedError):
+            while not over.is_set():
+                connection.call(rpc.ALLOCATE, request, plugin.settings.timeout)
+
+    with ThreadPoolExecutor(len(ids)) as pool:
+        for device in ids if plugin.lists.was_allocated and plugin.lists.slowest < _NOTICEABLE else ():
+            pool.submit(call, device)
+        try:
+            plugin.process.pause(_UNDER_LOAD)
+            yield
+        finally:
+            over.set()
+
+
+@contextmanager
+def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
+    """Put other plugins' sockets and a kubelet's checkpoint into the directory for the duration of this block.
+
+    The name of one of these sockets begins like that of the plugin's own socket. Yield a function that returns which of
+    these files and the kubelet's own socket are gone, or None if the sockets could not be created.
     """
-    path, checkpoint = plugin.kubelet.directory / _OTHER_SOCKET, plugin.kubelet.directory / _CHECKPOINT
+    directory, checkpoint = plugin.kubelet.directory, plugin.kubelet.directory / _CHECKPOINT
+    begin = _FIRST_WORD.match(posixpath.basename(plugin.kubelet.registrations[-1].request.endpoint))
+    names = {_OTHER_SOCKET, f"{begin[0] if begin else ''}-{_OTHER_SOCKET}"}
     is_own = not checkpoint.exists()
-    with socket.socket(socket.AF_UNIX) as listener:
-        was_made = not plugin.kubelet.is_watcher and _made(listener, path)  # a plugin watcher would use the socket
+    with ExitStack() as stack:
+        listeners = {directory / name: stack.enter_context(socket.socket(socket.AF_UNIX)) for name in sorted(names)}
+        # a plugin watcher would use the sockets
+        was_made = not plugin.kubelet.is_watcher and all(_made(one, path) for path, one in listeners.items())
         try:
             if was_made and is_own:
                 checkpoint.write_bytes(b"{}")
-            places = {
-                "another plugin's socket": path,
+            places = {f"another plugin's socket {path.name}": path for path in listeners} | {
                 "the kubelet's checkpoint": checkpoint,
                 "the kubelet's socket": plugin.kubelet.socket,
             }
             yield lambda: [what for what, place in places.items() if not place.exists()] if was_made else None
         finally:
-            if was_made:
-                path.unlink(missing_ok=True)
-                if is_own:
-                    checkpoint.unlink(missing_ok=True)
+            if not plugin.kubelet.is_watcher:
+                for path in listeners:
+                    path.unlink(missing_ok=True)
+            if was_made and is_own:
+                checkpoint.unlink(missing_ok=True)
 
 
 def _made(listener: socket.socket, path: Path) -> bool:
@@ -1821,6 +1893,27 @@ def ends_on_sigterm_without_a_kubelet(plugin: PluginUnderTest) -> str:
     limit = counted(plugin.settings.grace, "second")
     require(process.status is not None, f"the plugin is still running after {limit}", late=True)
     return f"the plugin exited after {time.monotonic() - began:.1f} seconds"
+
+
+@check(
+    MUST,
+    expected="the plugin registers again each time, and then still answers",
+    clause=f"{RESTARTS} A plugin runs for months. It must not use up its threads, its open files or anything else with "
+    "each stream that ends.",
+)
+def returns_after_many_restarts(plugin: PluginUnderTest) -> str:
+    """For a few seconds, the kubelet restarts whenever the plugin has returned. Then Allocate is called."""
+    ids = plugin.lists.healthy[:1]
+    _ = plugin.lists.alone(ids[0])
+    began, number = time.monotonic(), 0
+    while number < _RESTARTS and (not number or time.monotonic() - began < _RESTARTING):
+        before = plugin.registration.restart_kubelet(wipe=True, pause=min(_BRIEF, plugin.settings.restarting))
+        with in_context(f"restart {number + 1}"):
+            plugin.registration.see_it_return(before)
+        number += 1
+    with in_context(f"after {counted(number, 'restart')}"):
+        require(plugin.lists.allocate(ids), "the answer has no container response")
+    return f"the plugin was back after each of {counted(number, 'restart')}"
 
 
 @check(
@@ -1934,7 +2027,8 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
             plugin.process.wait_for_exit()  # a plugin may report the change and then exit
             is_cleared = len(before) > 1 and _is_refilled(plugin, connection, number)
             if look() and len(plugin.process.exits) == exits:
-                plugin.seen.while_sick = _calls_while_sick(plugin, former)
+                lost = [id_ for id_, one in (look() or {}).items() if one == "gone"][:_RESTARTED]
+                plugin.seen.while_sick = _calls_while_sick(plugin, former, lost)
     finally:
         not_undone = _problem_of(plugin, plugin.settings.undo_health) if plugin.settings.undo_health else ""
     skip_if(problem, f"--provoke-health: {problem}")
@@ -1972,17 +2066,21 @@ def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: 
 
 
 def _calls_while_sick(
-    plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]
+    plugin: PluginUnderTest,
+    former: Mapping[str, deviceplugin.ContainerAllocateResponse],
+    gone: Sequence[str] = (),
 ) -> Mapping[str, Failure | Skip | int]:
-    """Call each method for the devices that are still healthy.
+    """Call each method for the devices that are still healthy, and Allocate for those that are gone.
 
-    Return, by method name, how many calls succeeded, or what went wrong.
+    Return, by method name, how many calls succeeded, or what went wrong. The name of the calls for devices that are
+    gone is `gone`.
     """
     seen: dict[str, Failure | Skip | int] = {}
     for name, calls in (
         ("Allocate", _allocated_while_sick),
         ("GetPreferredAllocation", _preferred_while_sick),
         ("PreStartContainer", _started_while_sick),
+        ("gone", partial(_refused_while_gone, gone=gone)),
     ):
         try:
             seen[name] = calls(plugin, former)
@@ -1991,6 +2089,12 @@ def _calls_while_sick(
         except (Failure, Skip) as problem:
             seen[name] = problem
     return seen
+
+
+def _refused_while_gone(plugin: PluginUnderTest, _: object, *, gone: Sequence[str]) -> int:
+    for device in gone:
+        _refusal(plugin, device)
+    return len(gone)
 
 
 def _preferred_while_sick(plugin: PluginUnderTest, _: object) -> int:
@@ -2107,6 +2211,25 @@ def pre_starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     return counted(_seen_while_sick(plugin, "PreStartContainer"), "answer")
 
 
+@check(
+    MUST,
+    expected="an error",
+    clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
+    "request. (api.proto) Until a kubelet has the new list, it may request a device that is gone. If the answer is not "
+    "an error, the container starts without the device.",
+)
+def refuses_a_device_that_is_gone(plugin: PluginUnderTest) -> str:
+    """If the --provoke-health command has removed devices from the list, Allocate is called for them."""
+    _require_provocation(plugin)
+    seen = (plugin.seen.while_sick or {}).get("gone")
+    if seen is None:
+        raise Skip("the plugin has listed no change of health")
+    if isinstance(seen, Failure | Skip):
+        raise seen
+    does_not_apply_if(seen == 0, "the command has removed no device from the list")
+    return f"{counted(seen, 'device')} refused"
+
+
 def _seen_while_sick(plugin: PluginUnderTest, method: str) -> int:
     """Return how many calls to `method` were answered while a device was sick.
 
@@ -2191,7 +2314,8 @@ def _start_while_sick(plugin: PluginUnderTest) -> SickStart:
     try:
         problem = _problem_of(plugin, plugin.settings.provoke_health)
         skip_if(problem, f"--provoke-health: {problem}")
-        plugin.process.kill_and_start()
+        with calls_in_progress(plugin):
+            plugin.process.kill_and_start()
         connection = plugin.registration.wait_registered(number, plugin.registration.after_a_start)
         if connection is None:
             _require_all_sick(plugin, changed)
@@ -2478,7 +2602,11 @@ def stays_up(plugin: PluginUnderTest) -> str:
     return "the plugin never exited on its own"
 
 
-@check(SHOULD, expected="the process exits within --grace seconds, without a crash", clause=ENDS)
+@check(
+    SHOULD,
+    expected="the process exits within --grace seconds, without a crash, and with status 0 or because of the signal",
+    clause=ENDS,
+)
 def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     """SIGTERM is sent while the stream of lists is open."""
     plugin.process.require_process()
@@ -2499,6 +2627,7 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
         "the plugin exited, but a process that it started is still running. A shell or `go run` does not pass on "
         "signals: use the plugin itself as the command",
     )
+    require(status in _STOPPED, f"the plugin exited after {took:.1f} seconds with status {status}, as if it had failed")
     return f"the plugin exited after {took:.1f} seconds with status {status}"
 
 
@@ -2610,8 +2739,8 @@ def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplug
 
 
 def _sizes(ids: Sequence[str]) -> list[int]:
-    """Return the request sizes to try: one, two, and all of these devices."""
-    return sorted({1, min(2, len(ids)), len(ids)})
+    """Return the request sizes to try: one, two, half, and all of these devices."""
+    return sorted({1, min(2, len(ids)), -(-len(ids) // 2), len(ids)})
 
 
 def _preference_calls(ids: Sequence[str]) -> list[tuple[int, Sequence[str]]]:
@@ -2633,9 +2762,11 @@ def owners_of(answers: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> 
 
 
 def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
-    """Return the device nodes in the answer for each healthy device on its own."""
+    """Return the device nodes in the answer for each healthy device on its own, with symbolic links resolved."""
     plugin.lists.two_devices()
-    nodes = {device: _nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
+    nodes = {
+        device: frozenset(map(os.path.realpath, _nodes(plugin.lists.alone(device)))) for device in plugin.lists.healthy
+    }
     does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
     return nodes
 

@@ -126,6 +126,10 @@ class PluginConnection(SocketConnection):
         self._lists: deque[deviceplugin.ListAndWatchResponse] = deque()
         self._sizes: deque[int] = deque()
         self._listed: set[str] = set()
+        self.repeats: int = 0
+        """How many lists were the same as the previous one."""
+        self.ended_at: float = 0.0
+        """When the stream of lists ended, as a `time.monotonic()` timestamp, or 0 while it is open."""
         self._stream: Any = None
         self._reader: threading.Thread | None = None
         self._lock = threading.Lock()
@@ -177,12 +181,14 @@ class PluginConnection(SocketConnection):
                 self.list_count += 1
         except grpc.RpcError as error:
             ended = f"{error.code().name}: {foreign_text(error.details() or '')}"
+        self.ended_at = time.monotonic()
         self.ended = ended
         if not self._closed:
             self._note_ended(self)
 
     def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
         size = message.ByteSize()
+        self.repeats += bool(self._lists) and size == self._sizes[-1] and message == self._lists[-1]
         health = {device.ID: device.health for device in message.devices}
         self._note_lost({id_: health.get(id_, "gone") for id_ in self._health if health.get(id_) != _HEALTHY})
         self._health = {id_: one for id_, one in health.items() if one == _HEALTHY}
@@ -210,7 +216,7 @@ class BareKubelet:
         registrations: all registrations for the resource under test, up to 10,000. Only the last 50 registrations keep
             their connections. Strings are truncated in all but the first registration.
         others: other resources that have registered, with the `time.monotonic()` timestamp of each one's last
-            registration.
+            registration that was not refused, or 0.
         endpoints: for each of the other resources, the endpoint that it registered last.
         unknown_methods: methods that were called but are not part of this API.
         lost: a sentence for each device that was healthy in one list of a stream but not in the next.
@@ -419,7 +425,10 @@ class BareKubelet:
                 self.refused[resource] += 1
             if resource != self.resource:
                 if len(self.others) < _MAX_NAMES or foreign_text(resource) in self.others:
-                    self.others[foreign_text(resource)] = registration.at
+                    if self.refusal:
+                        self.others.setdefault(foreign_text(resource), 0.0)
+                    else:
+                        self.others[foreign_text(resource)] = registration.at
                     self.endpoints[resource[:_MAX_TEXT]] = registration.request.endpoint[:_MAX_TEXT]
                 registration.problem = self.refusal
                 return False

@@ -192,12 +192,15 @@ class PluginRegistration:
         """Seconds to register after the process starts. A later start may take twice as long as the first."""
         return max(self.settings.returning, LATER_START * self._first_return)
 
-    def restart_kubelet(self, *, wipe: bool) -> int:
-        """Restart the kubelet. Return the number of registrations before the restart."""
+    def restart_kubelet(self, *, wipe: bool, pause: float | None = None) -> int:
+        """Restart the kubelet, which is down for `pause` seconds, by default as in the settings.
+
+        Return the number of registrations before the restart.
+        """
         self.streaming()
         number = len(self.kubelet.registrations)
         self.kubelet.leave()
-        self.process.pause(self.settings.restarting)
+        self.process.pause(self.settings.restarting if pause is None else pause)
         if wipe:
             self.kubelet.wipe()
         self.kubelet.serve()
@@ -243,7 +246,7 @@ class PluginRegistration:
         self._slowest_return = max(self._slowest_return, took)
         self._note_missing(number)
         if with_others and not noticing:
-            self._note_absent()
+            self.note_absent()
         return f"the plugin was back after {took:.1f} seconds{restarted}"
 
     def _note_missing(self, number: int) -> None:
@@ -282,7 +285,7 @@ class PluginRegistration:
             self.process.wait(lambda: not sick(), self.after_a_start)
             self.sick = sick()
 
-    def _note_absent(self) -> None:
+    def note_absent(self) -> None:
         """Record the other resources that have not returned in time. Once there are any, later calls do not wait."""
         began = max(self.kubelet.served_at, self.process.started_at)
 

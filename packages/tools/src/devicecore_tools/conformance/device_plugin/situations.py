@@ -22,6 +22,7 @@ from devicecore_tools.conformance.device_plugin.checks import (
     all_hardware,
     allocate_or_skip,
     ask_for_preferred,
+    calls_in_progress,
     others_left_alone,
     owners_of,
     strange,
@@ -140,7 +141,8 @@ def _restart_kubelet(plugin: PluginUnderTest) -> str:
 
 def _kill(plugin: PluginUnderTest) -> str:
     number = len(plugin.kubelet.registrations)
-    plugin.process.kill_and_start()
+    with calls_in_progress(plugin):
+        plugin.process.kill_and_start()
     return plugin.registration.see_it_return(number)
 
 
@@ -154,7 +156,7 @@ def _terminate(plugin: PluginUnderTest) -> str:
 
 
 KUBELET_RESTART = Event("the kubelet restarts and deletes all sockets", "after-a-kubelet-restart", _restart_kubelet)
-KILL = Event("the plugin is killed and started again", "after-a-kill", _kill)
+KILL = Event("the plugin is killed during calls and started again", "after-a-kill", _kill)
 TERM = Event("the plugin is stopped with SIGTERM and started again", "after-sigterm", _terminate)
 
 

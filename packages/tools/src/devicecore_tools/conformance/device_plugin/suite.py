@@ -15,10 +15,11 @@ _FIRST_OF_HEALTH = next(number for number, one in enumerate(ALONE) if "health" i
 _EARLY, _LATER = ALONE[:_FIRST_OF_HEALTH], ALONE[_FIRST_OF_HEALTH:]
 _AFTER_A_RESTART = (
     "registers-once-after-a-kubelet-restart",
+    "returns-after-many-restarts",
     "waits-for-a-late-kubelet",
     "ends-on-sigterm-without-a-kubelet",
 )
-"""Checks after a restart of the kubelet, the last two of which start a new process."""
+"""Checks after the first restarts of the kubelet; the last two start a new process."""
 
 CHECKS: tuple[Check[PluginUnderTest], ...] = (
     *(one for one in _EARLY if one.name not in _AFTER_A_RESTART),
@@ -37,6 +38,7 @@ LAST: tuple[str, ...] = (
     "does-not-grow-with-time",
     "returns-with-all-its-resources",
     "lists-devices-soon",
+    "repeats-few-lists",
     "keeps-its-ids",
     "keeps-its-answers",
     "keeps-its-preferences",

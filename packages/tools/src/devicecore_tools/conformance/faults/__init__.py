@@ -101,6 +101,12 @@ PLUGIN_FAULTS: dict[str, str] = {
     "silent": "lists-devices-in-time",
     "twice": "lists-unique-ids",
     "numa-minus-one": "numbers-numa-nodes-from-zero",
+    "numa-minus-one-unsigned": "numbers-numa-nodes-from-zero",
+    "accepts-what-is-gone": "refuses-a-device-that-is-gone",
+    "repeats-its-list": "repeats-few-lists",
+    "fails-at-sigterm": "ends-on-sigterm",
+    "deletes-sockets-like-its-own": "leaves-sockets-of-others-alone leaves-sockets-of-others-alone-after-sigterm",
+    "deaf-after-some-returns": "returns-after-many-restarts",
     "long-id": "lists-short-ids",
     "odd-health": "lists-known-health spells-healthy-as-kubelets-do",
     "huge": "lists-fit-into-a-message",
@@ -156,6 +162,8 @@ PLUGIN_FAULTS: dict[str, str] = {
     "gives-one-of-a-pair": "gives-the-nodes-of-each-device",
     "gives-a-missing-node": "gives-existing-device-nodes",
     "gives-a-file": "gives-existing-device-nodes",
+    "gives-paths-in-its-container": "gives-existing-device-nodes",
+    "writes-its-state-in-place": "starts-where-it-was-killed",
     "starts-once": "answers-pre-start-container",
     "refuses-calls-at-once": "answers-calls-at-once",
     "opens-files-forever": "does-not-grow-with-time",
@@ -320,7 +328,10 @@ def classes_of(group: str) -> "Sequence[type[GoodDriver]]":
 def _plugin(name: str) -> Planted:
     checks = tuple(PLUGIN_FAULTS[name].split())
     options = ["--registry"] if name.startswith("watched") else []
-    if any("health" in check or "sick" in check or "recovered" in check for check in checks) and name != "odd-health":
+    if (
+        any("health" in check or "gone" in check or "sick" in check or "recovered" in check for check in checks)
+        and name != "odd-health"
+    ):
         options += ["--provoke-health", "touch {dir}/sick", "--undo-health", "rm -f {dir}/sick"]
     breaks_too = tuple(_BREAKS_TOO.get(name, "").split())
     return Planted(name, PLUGIN_KIND, checks, name.replace("-", " "), tuple(options), name, breaks_too)

@@ -41,6 +41,7 @@ OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 WAS_SICK_AT_START = SICK.exists()
 MARKS = DIRECTORY / ".starts"
+STATE = DIRECTORY / ".state"
 STARTS = 0
 if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
@@ -87,6 +88,8 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
             ids = ids[:1]
         case "has-one-device":
             ids = ids[:1]
+        case "accepts-what-is-gone" if SICK.exists():
+            ids = ids[1:]
         case "long-id":
             ids.append("c" * 64)
         case "new-ids":
@@ -108,14 +111,17 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
     listed[-1].health = health
     broken = int(FAULT == "blames-another-device" and True in was_sick and not all(was_sick[was_sick.index(True) :]))
     was_sick.append(is_sick)
-    if (is_sick and FAULT not in {"never-sick", "adds-a-device"}) or (FAULT == "never-recovers" and any(was_sick)):
+    if (is_sick and FAULT not in {"never-sick", "adds-a-device", "accepts-what-is-gone"}) or (
+        FAULT == "never-recovers" and any(was_sick)
+    ):
         listed[broken].health = "Unhealthy"
     elif FAULT == "returns-unhealthy" and len(streamed) > 1:
         listed[1].health = "Unhealthy"
     elif FAULT == "recovers-in-lower-case" and any(was_sick):
         listed[0].health = "healthy"
     for device in listed:
-        device.topology.nodes.add(ID=-1 if FAULT == "numa-minus-one" else int(FAULT == "moves" and len(was_sick) > 1))
+        node = {"numa-minus-one": -1, "numa-minus-one-unsigned": (1 << 32) - 1}.get(FAULT)
+        device.topology.nodes.add(ID=int(FAULT == "moves" and len(was_sick) > 1) if node is None else node)
     return listed
 
 
@@ -144,6 +150,8 @@ class Plugin:
         self.is_listing = False
 
     def options(self, _: object, context: grpc.ServicerContext) -> api.DevicePluginOptions:
+        if FAULT == "deaf-after-some-returns" and self.streams > 4:
+            over.wait()
         if FAULT == "deaf-after-a-return" and self.is_listing and self.streams > 1:
             over.wait()  # as if ended streams occupied all other threads
         if FAULT == "no-options":
@@ -156,7 +164,7 @@ class Plugin:
             over.wait()
         yield from self.full_lists(request, context)
 
-    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901, PLR0912 - faults
+    def full_lists(self, _: object, context: grpc.ServicerContext) -> Iterator[api.ListAndWatchResponse]:  # noqa: C901, PLR0912, PLR0915 - faults
         if FAULT == "odd-bytes":
             context.abort(grpc.StatusCode.INTERNAL, "string field contains invalid UTF-8")  # like gRPC for Go
         ended = threading.Event()
@@ -168,6 +176,7 @@ class Plugin:
         began = time.monotonic()
         streamed.append(began)
         sent: bool | None = None
+        sent_at = began
         left = 2 if FAULT == "sends-two-lists" else math.inf
         self.is_listing = True
         try:
@@ -188,9 +197,14 @@ class Plugin:
                     opened.append(os.open("/dev/null", os.O_RDONLY))
                 if FAULT == "lists-late" and sent is None:
                     ended.wait(4.0)
-                is_new = FAULT == "chatters" or (FAULT == "flickers" and len(was_sick) < 3)
+                is_new = (
+                    FAULT == "chatters"
+                    or (FAULT == "repeats-its-list" and time.monotonic() > sent_at + 0.5)
+                    or (FAULT == "flickers" and len(was_sick) < 3)
+                )
                 if (now != sent or is_new) and FAULT != "silent" and left:
                     left -= 1
+                    sent_at = time.monotonic()
                     if FAULT == "begins-healthy" and sent is None and self.streams > 1 and now:
                         sent = now
                         yield api.ListAndWatchResponse(
@@ -264,8 +278,14 @@ class Plugin:
                     os.posix_spawn("/bin/true", ["true"], {})
                 case _:
                     pass
+            if FAULT == "writes-its-state-in-place":
+                STATE.write_bytes(b"{")
+                time.sleep(0.02)
+                STATE.write_bytes(b"{}")
             taken.update(ids)
-            known = {device.ID for device in devices()}.issuperset(ids)
+            known = {device.ID for device in devices()}.issuperset(ids) or (
+                FAULT == "accepts-what-is-gone" and ids == ["c0"]
+            )
             if FAULT in {"reads-numbers", "shares"} and not known and all(id_[1:].isdigit() for id_ in ids):
                 known, ids = True, ids if FAULT == "reads-numbers" else ["c0"]
             if not known and FAULT not in UNKNOWN_ANSWERS:
@@ -446,6 +466,8 @@ def inside(path: str) -> str:
 
 def on_host(path: str) -> str:
     """Return the path of a node on the host."""
+    if FAULT == "gives-paths-in-its-container":
+        return "/host/dev/null"
     if FAULT == "mounts-a-missing-path":  # the device nodes of this fault exist on every machine
         return f"/dev/{('zero', 'full', 'random')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
@@ -588,6 +610,9 @@ def burn() -> None:
 
 
 def end(*_: object) -> None:
+    if FAULT == "fails-at-sigterm":
+        SOCKET.unlink(missing_ok=True)
+        os._exit(1)
     if FAULT == "leaves-its-socket":
         os._exit(0)
     if FAULT == "empties-its-directory":
@@ -611,12 +636,14 @@ if __name__ == "__main__":
         time.sleep(3.0)
     if FAULT in {"finds-its-socket", "start-second"} and SOCKET.exists():
         sys.exit("bind: address already in use")
+    if FAULT == "writes-its-state-in-place" and STATE.exists() and not STATE.read_bytes().endswith(b"}"):
+        sys.exit("the state cannot be read")
     if FAULT == "needs-healthy-devices" and SICK.exists():
         sys.exit("a device is lost")
     if FAULT == "needs-a-kubelet" and not KUBELET.exists():
         signal.pause()
-    if FAULT == "deletes-other-sockets":
-        for path in DIRECTORY.glob("*.sock"):
+    if FAULT in {"deletes-other-sockets", "deletes-sockets-like-its-own"}:
+        for path in DIRECTORY.glob("*.sock" if FAULT == "deletes-other-sockets" else "chip*.sock"):
             if path != KUBELET:
                 path.unlink()
     signal.signal(signal.SIGTERM, end)
