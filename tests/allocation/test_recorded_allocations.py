@@ -12,7 +12,7 @@ from tests.recorded_allocations import allocation_of, devices_of, recordings, re
 FAULTS = {
     "consumable-capacity-multi-allocatable-device-allocation-mode-all-in-use-insufficient": ("all-skips-full-shared",)
 }
-"""Entries that contradict the API's text, and to which Kubernetes 1.37 gives a different answer."""
+"""By entry that contradicts the API's text: the faults that our answer names. Kubernetes 1.37 answers differently."""
 
 _answers: dict[str, DeviceAllocation | NoAllocation] = {}
 
