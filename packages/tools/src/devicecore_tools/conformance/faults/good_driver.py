@@ -471,10 +471,11 @@ class GoodDriver:
     # --- health -------------------------------------------------------------------------------------------------------
 
     def watch_health(self, _: Message, context: grpc.ServicerContext) -> Iterator[Message]:
-        """Report all devices from time to time."""
-        while context.is_active() and not self.over.is_set():
+        """Report all devices from time to time. A call that has ended holds no thread."""
+        has_ended = threading.Event()
+        while context.add_callback(has_ended.set) and not self.over.is_set():
             yield hlt.NodeWatchResourcesResponse(devices=self.health())
-            self.over.wait(self.health_seconds)
+            has_ended.wait(self.health_seconds)
 
     def health(self) -> list[Message]:
         """Return the health of all devices."""

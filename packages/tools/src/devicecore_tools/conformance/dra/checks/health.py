@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.checks.events import OUTAGE, QUIET
-from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch
+from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch, cut_off
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
 from devicecore_tools.conformance.model import (
@@ -39,7 +39,8 @@ MAX_MESSAGE = 1024
 SERVICE = "NodeWatchResources: the kubelet watches the health of the devices. (dra-health, api.proto)"
 _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
-_RECONNECTS = 20
+_RECONNECTS = 8  # times two calls, and one that is cut off
+_CUT_OFF = 12  # more than the threads of a small pool
 _OLDEST = 3600.0  # seconds; a time further from the clock is an error, such as one in another unit
 _MORE = 10  # how many more open files are allowed
 _MARGIN = 2.0  # seconds by which a report may be late
@@ -115,19 +116,23 @@ def reports_the_health_of_each_device(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="an answer within ten seconds",
+    expected="an answer within ten seconds while the stream is open, and an answer after the others were cut off",
     clause=(
         "A kubelet leaves NodeWatchResources open while the driver is registered, and calls the driver for claims "
-        "in the meantime. (kubelet, DRA manager)"
+        "in the meantime. (kubelet, DRA manager) When a kubelet is killed, its connection ends without a cancellation."
     ),
 )
 def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
-    """While NodeWatchResources is open, NodePrepareResources is called without claims, as it was before."""
+    """NodePrepareResources is called while NodeWatchResources is open, and after twelve such streams were cut off."""
     driver.calls.require_answering()
     with HealthWatch(driver.registration.reachable) as watch, in_context("while the health is watched"):
         watch.wait(lambda: watch.reports, FIRST)
         require_service(watch)  # a driver that sends no report, which another check reports, must answer, too
         driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)
+    for _ in range(_CUT_OFF):
+        cut_off(driver.registration.reachable, FIRST)
+    with in_context(f"after {counted(_CUT_OFF, 'stream')} were cut off"):  # threads may notice that only after a while
+        driver.calls.timed(lambda seconds: driver.registration.reachable.prepare((), seconds))
     return "the driver answered"
 
 
@@ -314,15 +319,19 @@ def reports_no_change_without_a_reason(driver: DriverUnderTest) -> Parts:
 
 @check(
     SHOULD,
+    core=True,
     expected="each call gets a report, and nothing stays open",
     clause="A kubelet calls NodeWatchResources again after a restart, and after its call has ended.",
 )
 def serves_health_again_and_again(driver: DriverUnderTest) -> str:
-    """NodeWatchResources is called many times, two calls at once, and each call is canceled after its first report."""
-    with watching(driver):
+    """NodeWatchResources is called many times, and the streams are canceled or cut off after their first report."""
+    with HealthWatch(driver.registration.reachable) as first:
+        first.wait(lambda: first.reports, FIRST)
+        require_service(first)
         before = open_files(driver.environment.marker)
     for number in range(_RECONNECTS):
         instance = driver.registration.reachable
+        cut_off(instance, FIRST)
         with HealthWatch(instance) as one, HealthWatch(instance) as other:
             for watch in (one, other):
                 got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the next iteration

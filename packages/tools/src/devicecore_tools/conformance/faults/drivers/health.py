@@ -69,6 +69,26 @@ class HasOneThread(GoodDriver):
             return super().prepare(request, context)
 
 
+@fails("answers-while-its-health-is-watched")
+class KeepsAThreadForEachStream(GoodDriver):
+    """Ten threads serve all calls, and a stream keeps its thread after the kubelet has gone."""
+
+    breaks_too = {"serves-health-again-and-again": "No thread is left for another stream."}
+    settings = {"call": 3.0}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.threads = threading.Semaphore(10)
+
+    def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        self.threads.acquire()
+        yield from super().watch_health(request, context)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        with self.threads:
+            return super().prepare(request, context)
+
+
 @fails("reports-the-health-of-published-devices")
 class OtherPool(GoodDriver):
     def health(self) -> list[Message]:
@@ -124,6 +144,19 @@ class OneCallOnly(GoodDriver):
         if not self.is_watched.acquire(blocking=False):
             context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "someone is watching")
         context.add_callback(self.is_watched.release)
+        yield from super().watch_health(request, context)
+
+
+@fails("serves-health-again-and-again")
+class CountsTheStreams(GoodDriver):
+    """The driver serves eight streams, and never notices that one has ended."""
+
+    streams = 0
+
+    def watch_health(self, request: Message, context: grpc.ServicerContext) -> Iterator[Message]:
+        self.streams += 1
+        while self.streams > 8 and context.is_active():
+            self.over.wait(0.1)
         yield from super().watch_health(request, context)
 
 
