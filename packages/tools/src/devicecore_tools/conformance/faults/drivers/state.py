@@ -51,7 +51,7 @@ class StartsWithoutState(GoodDriver):
 
 
 @fails("survives-a-kill-at-any-moment", "survives-a-corrupt-checkpoint")
-class WritesItsStateInPlace(CorruptCheckpoint):
+class EmptiesItsStateFileFirst(CorruptCheckpoint):
     """The driver writes its state file in place, and does not start if the file is truncated."""
 
     must_not_fail = ("serves-before-it-registers",)
