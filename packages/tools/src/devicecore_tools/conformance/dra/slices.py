@@ -96,6 +96,10 @@ class PublishedSlices:
         writes = [one.at for one in mine if one.verb in {"create", "update", "patch"}]
         return max(writes) if writes and any(one.verb == "watch" for one in mine) else -math.inf
 
+    def watches(self) -> int:
+        """Return how many times the running process has started to watch slices."""
+        return sum(one.verb == "watch" for one in self._requests())
+
     def _requests(self) -> list[Request]:
         """Return the running process's requests for slices."""
         since = self.process.asked_before

@@ -27,6 +27,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KILL_ALONE,
     KUBELET_RESTART,
+    LATE_API_SERVER,
     LOSS,
     OUTAGE,
     QUIET,
@@ -65,6 +66,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after it starts
     *_made(changes, when=(changes.CHANGE,)),
     *_made(situations, health, when=(OUTAGE,)),
+    *_made(situations, slices, when=(LATE_API_SERVER,)),
     *_made(situations, slices, registration, process, rolling_update, when=(Moment.END, TERM)),
     *_made(slices, when=(Moment.CALM,)),  # the slowest
     *_made(whole_run, when=(Moment.END,)),

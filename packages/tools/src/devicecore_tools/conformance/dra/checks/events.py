@@ -15,6 +15,8 @@ from devicecore_tools.conformance.dra.steps import Occurrence
 _SETTLING = 10.0  # seconds for a started driver to publish
 _READY = 0.3  # seconds without a request for slices, after which a process counts as started
 _SETTLED = 1.0  # seconds without a request for slices
+_LATER = 1.0  # seconds from the start of a driver to that of the API server
+_WATCHING = 5.0  # seconds for a driver to watch its slices again
 _STEADY = 1.4  # a multiple of the race time, after which a driver is assumed to write all the time
 
 
@@ -78,9 +80,19 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
         driver.process.deadline += left  # without this time, a few drivers could not be judged
         driver.process.wait(lambda: _is_calm(driver), _STEADY * driver.settings.race)
     driver.slices.refresh()
+    _end_watches(driver)
     driver.kubelet.stop()
     wipe(driver)
     driver.registration.returns["kubelet"] = driver.registration.after(driver.kubelet.start)
+
+
+def _end_watches(driver: DriverUnderTest) -> None:
+    """End all watches, as an API server does after some minutes, and wait for the driver to watch its slices again."""
+    watches = driver.slices.watches()
+    if watches:
+        driver.api.cut_watches()
+        driver.process.wait(lambda: driver.slices.watches() > watches, _WATCHING)
+        driver.slices.settle(_READY, _WATCHING)
 
 
 def _register_again(driver: DriverUnderTest) -> None:
@@ -93,6 +105,17 @@ def _take_api_server_away(driver: DriverUnderTest) -> None:
     with driver.without_api_server():
         driver.process.pause(driver.settings.outage)
     driver.slices.wait_complete()
+
+
+def _start_before_the_api_server(driver: DriverUnderTest) -> None:
+    """Restart the driver, without slices, while the API server is down. The API server is back a little later."""
+    driver.process.kill()
+    driver.slices.wipe()
+    with driver.without_api_server():
+        driver.process.start()
+        driver.process.pause(_LATER)
+    if driver.process.running is None or driver.process.running.status is not None:
+        driver.process.start()
 
 
 def _is_calm(driver: DriverUnderTest) -> bool:
@@ -178,4 +201,5 @@ OUTAGE = Occurrence(
     _take_api_server_away,
     undo=lambda driver: driver.registration.after(driver.process.start),
 )
+LATE_API_SERVER = Occurrence("the driver is restarted before the API server", _start_before_the_api_server)
 QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)

@@ -6,6 +6,7 @@ Law: only the allocation in a claim's status decides which devices the answer mu
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path
@@ -70,6 +71,8 @@ _LATE = 1.0  # seconds by which the API server delays a read of a claim
 _WORKS = 0.3  # seconds for a claim; a driver that is quicker can hardly be interrupted
 _GIVES_UP = 0.3  # seconds after which the kubelet cancels a call that is delayed
 _SLOW = 4.0  # seconds that a slow API server takes to answer a read of a claim
+_NOTICES = 0.5  # seconds in which a driver that watches claims notices that a claim has changed
+_PROTECTION = "resource.kubernetes.io/delete-protection"
 
 CONTRACT = (
     "NodePrepareResources prepares several ResourceClaims for use on the node. If an error is returned, the response "
@@ -537,6 +540,8 @@ def ignores_devices_of_other_drivers(driver: DriverUnderTest) -> str:
     others = [device for device in driver.claims.allocatable if device.key != own.key]
     # Other drivers' pools are also named after the node, and their devices may have the same names as this driver's.
     twins = [{"driver": OTHER_DRIVER, "pool": one.pool, "device": one.name} for one in others[-1:]]
+    for one in others[-1:]:
+        driver.calls.ready(devices=[one])  # the twin is a different device, although this one is in use
     found = names(driver.calls.prepared(claim_with(driver, own, FOREIGN, *twins)))
     for foreign in (FOREIGN, *twins):
         is_there = (foreign["pool"], foreign["device"]) in found
@@ -723,6 +728,34 @@ def refuses_a_replaced_claim(driver: DriverUnderTest) -> str:
     return require_refusal(driver, former)
 
 
+@check(
+    MUST,
+    expected="an error, or the devices of the new claim",
+    clause=f"{CLAIM_IS_READ} A claim whose pod was deleted by force may not have been unprepared.",
+    found=("kubernetes/kubernetes#141471",),
+)
+def separates_a_claim_from_its_namesake(driver: DriverUnderTest) -> str:
+    """A prepared claim is deleted, and a claim with the same name, but for another device, is prepared."""
+    driver.claims.require_two()
+    driver.calls.require_preparing()
+    former = driver.claims.new(1)
+    before = rows(driver.calls.ready_devices(former))
+    driver.claims.delete_object(former)
+    claim = driver.claims.new(1, name=former.name)
+    try:
+        after = prepared_rows(driver, claim)
+    except CallFailedError as error:
+        if error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}:
+            raise
+        return f"the error is: {error}"
+    except Failure as failure:
+        return str(failure)
+    foreign = foreign_devices(after, claim, [former])
+    require(not foreign, f"the answer for {claim.devices[0]} has {some(foreign)}, which the former claim had")
+    require(before != after, "the answers for both claims are the same")
+    return f"the answer has {claim.devices[0]}"
+
+
 @check(MUST, expected="an error in time, and the driver keeps working", clause=CLAIM_IS_READ)
 def refuses_a_missing_claim(driver: DriverUnderTest) -> str:
     """A claim is deleted from the API server, and the driver is asked to prepare it."""
@@ -787,6 +820,25 @@ def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> C
     return driver.claims.create(spec, allocation)
 
 
+_UNKNOWN: Sequence[Json] = (
+    {},
+    {"apiVersion": ["v1"], "kind": {"a": None}},
+    {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]},
+)
+"""Parameters that no driver knows. The last ones look like those of another version."""
+
+
+def _damaged(driver: DriverUnderTest) -> list[Json]:
+    """Return the parameters of the user's claim with values of other types, or nothing if there are none."""
+    entries = driver.claims.request(1)["devices"].get("config") or ()
+    own = [entry["opaque"]["parameters"] for entry in entries if entry["opaque"].get("driver")]
+    return [
+        {key: value if key in {"apiVersion", "kind"} else other for key, value in parameters.items()}
+        for parameters in own[:1]
+        for other in (None, ["x"], "7")
+    ]
+
+
 @check(
     MUST,
     expected="success or an error for the claim; a valid claim can be prepared afterwards",
@@ -794,13 +846,14 @@ def configured_claim(driver: DriverUnderTest, owner: str, parameters: Json) -> C
     "handle validation and versioning. (ResourceClaim, API reference)",
 )
 def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
-    """The driver is asked to prepare a claim with parameters that no driver knows, then a claim without parameters."""
+    """The driver is asked to prepare claims with parameters that no driver knows, then a claim without parameters."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
-    parameters: Json = {"apiVersion": "conformance.example/v9", "kind": "NoSuchKind", "size": [{"much": -1}]}
-    _, sentence = try_to_prepare(driver, configured_claim(driver, driver.registration.name, parameters))
-    require_alive(driver, exits)
-    driver.calls.clean_up()
+    sentence = ""
+    for parameters in (*_UNKNOWN, *_damaged(driver)):
+        _, sentence = try_to_prepare(driver, configured_claim(driver, driver.registration.name, parameters))
+        require_alive(driver, exits)
+        driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
     return f"{sentence}; then a valid claim was prepared"
 
@@ -924,6 +977,42 @@ def _reallocate(driver: DriverUnderTest, claim: Claim, device: SliceDevice) -> N
     for status in ({}, after):
         driver.api.change("ResourceClaim", claim.name, partial(dict.update, status=status))
     claim.devices = (device,)
+
+
+@check(
+    MUST,
+    expected="the same answer as before, and CDI devices that can be resolved until the claim is unprepared",
+    clause=(
+        "A claim may be deleted while pods use it; its object then has a deletionTimestamp until the pods have ended. "
+        "If the object is removed by force, the containers still run until the kubelet unprepares the claim. "
+        "(ResourceClaim, protection controller; kubelet, DRA manager)"
+    ),
+)
+def keeps_a_claim_that_is_deleted(driver: DriverUnderTest) -> str:
+    """A prepared claim gets a deletionTimestamp and is prepared again. Then the claim's object is removed."""
+    driver.calls.require_repeating()
+    claim = driver.claims.new(1)
+    before = rows(driver.calls.ready_devices(claim))
+    names = sorted({name for row in before for name in row.cdi})
+    with needed("CDI devices that can be resolved"):
+        edits = require_edits(driver, names, "")
+
+    def require_kept() -> None:
+        now = require_edits(driver, names, "")
+        require(now == edits, f"the edits differ in {some(sorted(now ^ edits))}")
+
+    driver.api.change("ResourceClaim", claim.name, lambda body: body["metadata"].update(finalizers=[_PROTECTION]))
+    driver.api.delete("ResourceClaim", claim.name)
+    driver.process.pause(_NOTICES)
+    with in_context("when the claim had a deletionTimestamp"):
+        after = prepared_rows(driver, claim)
+        require(before == after, f"the answer differs: {difference(before, after)}")
+        require_kept()
+    driver.api.change("ResourceClaim", claim.name, lambda body: body["metadata"].pop("finalizers"))
+    driver.process.pause(_NOTICES)
+    with in_context("when the claim's object was gone, before the claim was unprepared"):
+        require_kept()
+    return "the claim stayed prepared"
 
 
 @check(
@@ -1303,15 +1392,27 @@ def prepares_after_the_api_server_was_away(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
-    expected="success within 45 seconds",
-    clause="A kubelet waits 45 seconds for NodePrepareResources. (kubelet, DRA manager)",
+    expected="success within 45 seconds, and GetInfo is answered within a second meanwhile",
+    clause="A kubelet waits 45 seconds for NodePrepareResources, and a second for GetInfo. (kubelet, DRA manager and "
+    "pluginwatcher)",
 )
 def prepares_with_a_slow_api_server(driver: DriverUnderTest) -> str:
     """A claim is prepared while the API server takes four seconds to answer each read of a claim."""
     driver.calls.require_preparing()
-    claim, began = driver.claims.new(1), time.monotonic()
-    with delayed_reads(driver, _SLOW):
+    claim, instance = driver.claims.new(1), driver.registration.reachable
+    with needed("an answer to GetInfo"):
+        instance.get_info()
+    began = time.monotonic()
+
+    def ask() -> None:
+        driver.process.pause(_GIVES_UP)
+        with in_context("while a claim is prepared"):
+            instance.get_info()
+
+    with delayed_reads(driver, _SLOW), ThreadPoolExecutor(1) as pool:
+        asked = pool.submit(ask)
         driver.calls.prepared(claim)
+        asked.result()
     return f"preparing the claim took {time.monotonic() - began:.1f} seconds"
 
 

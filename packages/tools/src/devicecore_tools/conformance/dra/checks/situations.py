@@ -21,6 +21,7 @@ from devicecore_tools.conformance.dra.checks.events import (
     CORRUPTION_ALONE,
     KILL,
     KUBELET_RESTART,
+    LATE_API_SERVER,
     LOSS,
     OUTAGE,
     QUIET,
@@ -317,6 +318,7 @@ CELLS: Mapping[tuple[Occurrence, str], tuple[Severity, Sequence[Observation]]] =
     (REGISTRATION, "after-a-new-registration"): (MUST, (KEEPS, PREPARES, FREES)),
     (QUIET, "while-nothing-happens"): (MUST, (KEEPS,)),
     (OUTAGE, "without-the-api-server"): (MUST, (KEEPS,)),
+    (LATE_API_SERVER, "at-a-start-without-the-api-server"): (MUST, (KEEPS,)),
     (TERM, "after-sigterm"): (MUST, (KEEPS, LEAVES, PREPARES, FREES)),
 }
 """For each event: the ending of its checks' names, their severity, and the observations, in this order."""
@@ -342,6 +344,9 @@ NO_CELL: Mapping[tuple[Occurrence, str], str] = {
     (OUTAGE, "prepares-claims-{}"): "prepares-after-the-api-server-was-away",
     (OUTAGE, "frees-devices-{}"): "unprepares-without-the-api-server",
     (OUTAGE, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
+    (LATE_API_SERVER, "prepares-claims-{}"): "prepares-the-same-after-a-restart",
+    (LATE_API_SERVER, "frees-devices-{}"): "frees-devices-after-a-kill",
+    (LATE_API_SERVER, "leaves-files-of-others-alone-{}"): "leaves-files-of-others-alone-after-a-kill",
     (KUBELET_RESTART, "keeps-cdi-devices-{}"): "keeps-cdi-devices-after-a-new-registration",
     (KUBELET_RESTART, "prepares-claims-{}"): "prepares-claims-after-a-new-registration",
     (KUBELET_RESTART, "frees-devices-{}"): "frees-devices-after-a-new-registration",

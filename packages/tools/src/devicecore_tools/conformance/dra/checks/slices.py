@@ -19,6 +19,7 @@ from devicecore_tools.conformance.dra.allocator import counter_sets
 from devicecore_tools.conformance.dra.checks.events import (
     KILL,
     KUBELET_RESTART,
+    LATE_API_SERVER,
     QUIET,
     REBOOT,
     TERM,
@@ -864,21 +865,16 @@ def survives_a_failed_write(driver: DriverUnderTest) -> str:
     return "the pools are complete"
 
 
-@at_the_end(
+@across(
+    LATE_API_SERVER,
     MUST,
     expected="the driver waits, or exits and is restarted, and publishes once the API server is available",
     clause="A driver and the API server start in no fixed order.",
 )
-def waits_for_a_late_api_server(driver: DriverUnderTest) -> str:
+def waits_for_a_late_api_server(driver: DriverUnderTest) -> Parts:
     """The driver is started while the API server is down. The API server is back a second later."""
     _ = driver.slices.catalogue
-    driver.process.kill()
-    driver.slices.wipe()
-    with driver.without_api_server():
-        driver.process.start()
-        driver.process.pause(1.0)
-    if driver.process.running is None or driver.process.running.status is not None:
-        driver.process.start()
+    yield
     is_complete = driver.slices.wait_complete()
     require(is_complete, f"there are no complete pools after the API server came back; {_asked(driver)}", late=True)
     return "the driver published its pools once the API server was available"

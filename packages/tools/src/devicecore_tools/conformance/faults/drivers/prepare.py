@@ -124,6 +124,18 @@ class WholeRequestNames(GoodDriver):
 
 
 @fails("ignores-devices-of-other-drivers")
+class ComparesWithOtherDrivers(GoodDriver):
+    """The driver refuses another driver's device if its own device of this name is in use."""
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        used = {one["device"] for record in self.claims.values() for one in record["results"]}
+        for result in allocation.get("results") or ():
+            if result["driver"] != self.name and result["device"] in used:
+                raise ClaimError(f"{result['device']} is in use")
+        return super().results_of(allocation)
+
+
+@fails("ignores-devices-of-other-drivers")
 class RefusesOtherDrivers(GoodDriver):
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         drivers = {result["driver"] for result in self.allocated(claim)["results"]}
@@ -216,6 +228,57 @@ class ReadsOneNamespace(GoodDriver):
 
     def allocated(self, claim: Message) -> Json:
         return super().allocated(dra.Claim(namespace="default", name=claim.name, uid=claim.uid))
+
+
+@fails("separates-a-claim-from-its-namesake")
+class AnswersByName(GoodDriver):
+    """The driver repeats its answer for a prepared claim, which it recognizes by namespace and name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers: dict[tuple[str, str], list[Message]] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        key = (claim.namespace, claim.name)
+        if key not in self.answers:
+            self.answers[key] = super().prepare_claim(claim, context)
+        return self.answers[key]
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.claims:
+            self.answers.pop((claim.namespace, claim.name), None)
+        super().unprepare_claim(claim)
+
+
+@fails("keeps-a-claim-that-is-deleted")
+class RefusesAClaimThatIsDeleted(GoodDriver):
+    def allocated(self, claim: Message) -> Json:
+        _, body = self.call("GET", claim_path(claim.namespace, claim.name))
+        if "deletionTimestamp" in body.get("metadata", {}):
+            raise ClaimError(f"the claim {claim.name} is being deleted")
+        return super().allocated(claim)
+
+
+@fails("keeps-a-claim-that-is-deleted")
+class ReleasesAClaimThatIsGone(GoodDriver):
+    """The driver watches claims, and releases the devices of a claim that is no longer on the API server."""
+
+    breaks_too = {"asks-the-api-server-rarely": "The driver lists all claims again and again."}
+
+    def serve(self) -> None:
+        super().serve()
+        threading.Thread(target=self.follow, daemon=True).start()
+
+    def follow(self) -> None:
+        while not self.over.wait(0.1):
+            with self.lock:
+                known = list(self.claims)
+            status, body = self.call("GET", "/apis/resource.k8s.io/v1/resourceclaims")
+            there = {one["metadata"]["uid"] for one in body.get("items", ())}
+            for uid in known:
+                if status == http.HTTPStatus.OK and uid not in there:
+                    with self.lock:
+                        self.release(uid)
 
 
 @fails("separates-claims-of-the-same-name")
@@ -346,6 +409,14 @@ class DiesOfConfiguration(GoodDriver):
             return super().mode(result, config)
         except ClaimError:
             os._exit(2)
+
+
+@fails("survives-an-unknown-configuration")
+class DiesOfEmptyParameters(GoodDriver):
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        if any(not entry["opaque"]["parameters"] for entry in config):
+            os._exit(2)
+        return super().mode(result, config)
 
 
 @fails("ignores-the-configuration-of-other-drivers")
@@ -721,6 +792,22 @@ class RemembersErrors(RemembersFailures):
 @fails("prepares-after-the-api-server-was-away")
 class RemembersAbsence(RemembersFailures):
     reason = "does not answer"
+
+
+@fails("prepares-with-a-slow-api-server")
+class ServesOneCallAtATime(GoodDriver):
+    """No call is answered, not even GetInfo, while another one is in progress."""
+
+    breaks_too = {"answers-get-info-again": "The calls at once wait for each other."}
+    in_turn = threading.Lock()
+
+    def get_info(self, request: Message, context: grpc.ServicerContext) -> Message:
+        with self.in_turn:
+            return super().get_info(request, context)
+
+    def prepare(self, request: Message, context: grpc.ServicerContext) -> Message:
+        with self.in_turn:
+            return super().prepare(request, context)
 
 
 @fails("prepares-with-a-slow-api-server")

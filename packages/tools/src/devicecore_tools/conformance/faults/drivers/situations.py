@@ -368,14 +368,27 @@ class RemovesWhatItCannotList(GoodDriver):
 
     def clean_up(self) -> None:
         while not self.over.wait(0.5):
-            try:
-                found = self.call("GET", "/apis/resource.k8s.io/v1/resourceclaims")[1].get("items", [])
-            except (OSError, http.client.HTTPException):
-                found = []
-            uids = {one["metadata"]["uid"] for one in found}
-            with self.lock:
-                for uid in self.claims.keys() - uids:
-                    self.cdi_file(uid).unlink(missing_ok=True)
+            self.remove_unlisted()
+
+    def remove_unlisted(self) -> None:
+        try:
+            found = self.call("GET", "/apis/resource.k8s.io/v1/resourceclaims")[1].get("items", [])
+        except (OSError, http.client.HTTPException):
+            found = []
+        uids = {one["metadata"]["uid"] for one in found}
+        with self.lock:
+            for uid in self.claims.keys() - uids:
+                self.cdi_file(uid).unlink(missing_ok=True)
+
+
+@fails("keeps-cdi-devices-at-a-start-without-the-api-server")
+class RemovesAtAStartWhatItCannotList(RemovesWhatItCannotList):
+    """At each start, the driver removes the files of claims that it does not find on the API server."""
+
+    breaks_too = {}
+
+    def clean_up(self) -> None:
+        self.remove_unlisted()
 
 
 @fails("keeps-cdi-devices-after-sigterm")

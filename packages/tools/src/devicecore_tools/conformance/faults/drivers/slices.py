@@ -177,6 +177,18 @@ class PublishesOnce(GoodDriver):
         self.has_published = True
 
 
+@fails("publishes-again-after-a-wipe")
+class WatchesOnce(GoodDriver):
+    """When the API server ends the watch, as it does from time to time, the driver no longer watches its slices."""
+
+    settings = {"republishing": 10.0}
+
+    def watch(self, path: str, version: str) -> None:
+        super().watch(path, version)
+        if self.call("GET", path.partition("&watch")[0])[1]["items"]:
+            self.over.wait()
+
+
 @fails("notices-a-wipe-right-after-an-update")
 class PublishesThroughTheHelper(GoodDriver):
     """Like Go drivers: the driver is correct, except that it mistakes its own last update for the current state.
