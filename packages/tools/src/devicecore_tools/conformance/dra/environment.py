@@ -4,9 +4,11 @@ Law: at the end, only the directories that the user named remain, without the fi
 """
 
 import errno
+import fcntl
 import os
 import secrets
 import stat
+import struct
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -33,6 +35,9 @@ MAX_ENTRIES = 100_000
 
 OTHER_NODE = "conformance-node-2"
 """The name of the second node, which has its own directories."""
+
+_GET_FLAGS, _SET_FLAGS, _IMMUTABLE = 0x80086601, 0x40086602, 0x10  # ioctl_iflags(2)
+_WITHOUT_WRITING = 0o555
 
 CLAIM_KINDS = ("ResourceClaim", "ResourceClaimTemplate")
 
@@ -151,6 +156,31 @@ class Environment:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text, encoding="utf-8")
         return path
+
+    @contextmanager
+    def read_only(self, root: Path) -> Iterator[None]:
+        """In this block, let nobody add, rename or remove files in a directory or below it. Files can be read.
+
+        Raises OSError if this is not possible.
+        """
+        with ExitStack() as stack:
+            for path in [str(root), *(path for path in _below(root) if stat.S_ISDIR(os.lstat(path).st_mode))]:
+                descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                stack.callback(os.close, descriptor)
+                if os.geteuid() == 0:  # root may write whatever the mode is
+                    flags = struct.unpack("l", fcntl.ioctl(descriptor, _GET_FLAGS, bytes(8)))[0]
+                    fcntl.ioctl(descriptor, _SET_FLAGS, struct.pack("l", flags | _IMMUTABLE))
+                    stack.callback(fcntl.ioctl, descriptor, _SET_FLAGS, struct.pack("l", flags))
+                else:
+                    mode = stat.S_IMODE(os.fstat(descriptor).st_mode)
+                    os.fchmod(descriptor, mode & _WITHOUT_WRITING)
+                    stack.callback(os.fchmod, descriptor, mode)
+            yield
+
+    @property
+    def owns_plugins(self) -> bool:
+        """Whether the plugins directory was made for the run."""
+        return self._settings.plugins is None
 
     @property
     def owns_cdi(self) -> bool:

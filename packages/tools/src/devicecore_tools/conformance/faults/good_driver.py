@@ -206,8 +206,7 @@ class GoodDriver:
             if known is None or known["results"] != results:
                 self.check_free(claim.uid, results)
                 self.release(claim.uid)
-                self.claims[claim.uid] = {"results": results, "name": claim.name}
-                self.save()
+                self.remember(claim.uid, {"results": results, "name": claim.name})
             self.write_cdi(claim.uid, results)
             return [self.device(claim.uid, result) for result in results]
 
@@ -224,8 +223,18 @@ class GoodDriver:
     def release(self, uid: str) -> None:
         """Undo everything that was done for a claim."""
         self.cdi_file(uid).unlink(missing_ok=True)
-        if self.claims.pop(uid, None) is not None:
+        if uid in self.claims:
+            self.remember(uid, None)
+
+    def remember(self, uid: str, record: Json | None) -> None:
+        """Change a claim's record, or delete it. If the state file cannot be written, the record does not change."""
+        before = dict(self.claims)
+        self.claims = {key: value for key, value in before.items() if key != uid} | ({uid: record} if record else {})
+        try:
             self.save()
+        except OSError:
+            self.claims = before
+            raise
 
     def allocated(self, claim: Message) -> Json:
         """Read the claim's allocation from the API server."""

@@ -9,7 +9,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from posixpath import normpath
 from typing import Any
@@ -179,6 +179,20 @@ def require_nothing_left(driver: DriverUnderTest, claims: Iterable[Claim], names
         if any(uid in path.name or uid.encode() in data for uid in uids)
     ]
     require(not left or not driver.calls.removes_cdi_devices, f"the file {some(left)} still exists")
+
+
+@contextmanager
+def read_only(driver: DriverUnderTest, directory: Path) -> Iterator[None]:
+    """In this block, let the driver add and remove no files below a directory.
+
+    Raises DoesNotApply if this user may not set that up on this file system.
+    """
+    with ExitStack() as stack:
+        try:
+            stack.enter_context(driver.environment.read_only(directory))
+        except OSError as error:
+            raise DoesNotApply(f"the directory cannot be made read-only: {error}") from None
+        yield
 
 
 def unprepare(driver: DriverUnderTest, prepared: Prepared) -> None:

@@ -9,7 +9,7 @@ from contextlib import suppress
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.dra.checks.cdi import require_undone
+from devicecore_tools.conformance.dra.checks.cdi import read_only, require_undone
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION
 from devicecore_tools.conformance.dra.checks.prepare import try_to_prepare
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names
@@ -80,6 +80,40 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
         driver.renew()  # so that later checks find a working driver
         require(not ends_now, reason)
         raise Skip(reason)
+
+
+@check(
+    MUST,
+    expected="an error, or a claim that the driver still knows after a restart",
+    clause="A claim is prepared when the driver says so. (dra, api.proto) The answer must be the same after a restart "
+    "of the driver, and a kubelet repeats only a call that failed. (kubeletplugin, DRAPlugin; kubelet, DRA manager)",
+    found=("NVIDIA/k8s-dra-driver-gpu#840",),
+)
+def records_what_it_prepares(driver: DriverUnderTest) -> str:
+    """A claim is prepared while the data directory is read-only; the driver is restarted and asked for its device."""
+    does_not_apply_if(not driver.environment.owns_plugins, "--plugins-dir names a directory that is not the run's own")
+    device = driver.claims.free_device(shared=False)
+    other = driver.calls.ready(devices=[driver.claims.free_device(shared=False, other_than=device)])
+    claim = driver.claims.new(devices=[device])
+    before, is_prepared = driver.environment.cdi_names(), False
+    with read_only(driver, driver.environment.plugins), suppress(Failure):
+        driver.calls.prepared(claim)
+        is_prepared = True
+    if not is_prepared:  # the driver may remember the claim, and answer from its memory
+        with in_context("once the data directory could be written again"):
+            driver.calls.prepared(claim)
+    names = driver.environment.cdi_names() - before
+    back = driver.registration.restart("killed without its data directory")
+    skip_if(back.problem, back.problem)
+    refuses, _ = try_to_prepare(driver, driver.claims.on(*other.devices))
+    is_refused, sentence = try_to_prepare(driver, driver.claims.on(device))
+    require(
+        is_refused or not refuses,
+        f"when the driver could not write, it forgot that {device} is in use, unlike {other.devices[0]}: {sentence}",
+    )
+    driver.calls.unprepared(claim)
+    require_undone(driver, names)
+    return f"the claim was {'prepared' if is_prepared else 'refused'} at first, and still known after a restart"
 
 
 @across(

@@ -12,7 +12,7 @@ from typing import Any
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in, require_unprepared
-from devicecore_tools.conformance.dra.checks.cdi import require_nothing_left, require_undone
+from devicecore_tools.conformance.dra.checks.cdi import read_only, require_nothing_left, require_undone
 from devicecore_tools.conformance.dra.checks.events import KILL, KILL_ALONE, LOSS, REBOOT
 from devicecore_tools.conformance.dra.checks.prepare import (
     FOREIGN,
@@ -35,7 +35,17 @@ from devicecore_tools.conformance.dra.checks.prepare import (
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
-from devicecore_tools.conformance.model import Failure, Severity, Skip, in_context, needed, require, skip_if, some
+from devicecore_tools.conformance.model import (
+    Failure,
+    Severity,
+    Skip,
+    does_not_apply_if,
+    in_context,
+    needed,
+    require,
+    skip_if,
+    some,
+)
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -332,6 +342,34 @@ def unprepares_a_claim_of_several_drivers(driver: DriverUnderTest) -> str:
     finally:
         path.unlink(missing_ok=True)
     return "the claim was unprepared"
+
+
+@check(
+    MUST,
+    expected="an error, and success once the driver can remove files again; then no CDI device or file of the claim is "
+    "left, and the device can be prepared for another claim",
+    clause=f"{CONTRACT} A kubelet repeats a call that failed, but not one that succeeded. (kubelet, DRA manager) A CDI "
+    "file that remains can be used by another container.",
+)
+def reports_that_it_cannot_remove(driver: DriverUnderTest) -> str:
+    """A claim is unprepared while nothing can be removed from the CDI directory, and again afterwards."""
+    does_not_apply_if(not driver.environment.owns_cdi, "--cdi-dir names a directory that is not the run's own")
+    require_freeing(driver)
+    claim = driver.claims.new(1)
+    names = own_cdi_names(driver, claim)
+    does_not_apply_if(not names or not driver.calls.removes_cdi_devices, "no CDI device belongs to the claim")
+    is_done = False
+    with read_only(driver, driver.environment.cdi), suppress(Failure):
+        driver.calls.unprepared(claim)
+        is_done = True
+    with in_context(
+        "once files could be removed again, " + ("without another call" if is_done else "in the next call")
+    ):
+        if not is_done:
+            driver.calls.unprepared(claim)
+        require_nothing_left(driver, [claim], names)
+        require_free_devices(driver, claim)
+    return "nothing is left of the claim" if is_done else "the first call failed, and the second one succeeded"
 
 
 # --- several calls ----------------------------------------------------------------------------------------------------

@@ -231,6 +231,8 @@ class TakesTheNextDevice(GoodDriver):
 
 @fails("reports-that-it-cannot-write")
 class IgnoresItsErrors(GoodDriver):
+    breaks_too = {"reports-that-it-cannot-remove": "The driver also ignores that it cannot remove a file."}
+
     def release(self, uid: str) -> None:
         with suppress(OSError):
             super().release(uid)

@@ -6,10 +6,11 @@ Law: each driver fails the checks that it names, and no others except those in `
 import os
 import sys
 import time
+from contextlib import suppress
 
 import grpc
 
-from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Message, fails
+from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails
 
 
 @fails("survives-a-corrupt-checkpoint")
@@ -40,6 +41,25 @@ class FailsWithItsCheckpoint(GoodDriver):
         if self.damage:
             context.abort(grpc.StatusCode.UNKNOWN, f"checkpoint is corrupted: {self.damage}")
         return super().unprepare(request, context)
+
+
+@fails("records-what-it-prepares")
+class IgnoresFailedWrites(GoodDriver):
+    """If the driver cannot write its state file, it goes on with the state in its memory."""
+
+    def save(self) -> None:
+        with suppress(OSError):
+            super().save()
+
+
+@fails("records-what-it-prepares")
+class RemembersWhatItCouldNotWrite(GoodDriver):
+    """The driver reports that it cannot write its state file, but then takes the claim for prepared."""
+
+    def remember(self, uid: str, record: Json | None) -> None:
+        self.claims = {key: value for key, value in self.claims.items() if key != uid}
+        self.claims |= {uid: record} if record else {}
+        self.save()
 
 
 @fails("gives-no-device-twice-after-a-corruption")

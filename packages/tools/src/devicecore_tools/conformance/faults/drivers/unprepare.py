@@ -372,6 +372,26 @@ class RemovesAllFilesOfAClaim(GoodDriver):
         super().release(uid)
 
 
+@fails("reports-that-it-cannot-remove")
+class ForgetsClaimsWhoseFilesRemain(GoodDriver):
+    """If a CDI file cannot be removed, the driver forgets the claim nevertheless, and reports success."""
+
+    def release(self, uid: str) -> None:
+        with suppress(OSError):
+            self.cdi_file(uid).unlink(missing_ok=True)
+        self.remember(uid, None)
+
+
+@fails("reports-that-it-cannot-remove")
+class ForgetsClaimsFirst(GoodDriver):
+    """The driver forgets a claim before it removes the CDI file, and does nothing in a second call."""
+
+    def release(self, uid: str) -> None:
+        if uid in self.claims:
+            self.remember(uid, None)
+            self.cdi_file(uid).unlink(missing_ok=True)
+
+
 @fails("unprepares-at-the-same-time")
 class OneUnprepareAtATime(GoodDriver):
     def __init__(self) -> None:
