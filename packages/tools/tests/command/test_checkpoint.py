@@ -130,6 +130,16 @@ def test_a_manifest_is_answered_with_the_files_that_are_expected(devicecore: Run
     assert "expected a kubelet's kubelet_internal_checkpoint or dra_manager_state" in ran.stdout + ran.stderr
 
 
+@pytest.mark.parametrize(("command", "status"), [(("show",), 1), (("diff", GOOD), 2)])
+def test_json_of_another_program_is_neither_shown_nor_compared(
+    devicecore: Run, command: tuple[str, ...], status: int
+) -> None:
+    ran = devicecore("checkpoint", *command, "-", stdin='{"apiVersion": "v1", "kind": "List", "items": []}')
+    assert (ran.returncode, ran.stdout) == (status, "")
+    assert "this is not a checkpoint: expected the members Data and Checksum" in ran.stderr
+    assert "warning" not in ran.stderr
+
+
 @pytest.mark.parametrize(("text", "status", "verdict"), [(Path(GOOD).read_text(), 0, "ok"), ("", 1, "malformed")])
 def test_a_dash_is_standard_input(devicecore: Run, text: str, status: int, verdict: str) -> None:
     """Piped input is treated like a file; empty input is malformed, not absent."""

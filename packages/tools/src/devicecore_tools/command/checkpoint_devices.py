@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from attrs import frozen
 
 from devicecore.domain.checkpoint import CheckpointData, FileReport
+from devicecore.domain.checkpoint.decoding import decode
 from devicecore_tools.checkpoint.difference import ChangedEntry, ChangedRegistration, Difference, Holding, difference
 from devicecore_tools.command.checkpoint_claims import ClaimsFile, is_claims_file
 from devicecore_tools.command.checkpoint_files import ExaminedFile, load
@@ -29,6 +30,8 @@ class DevicesFile(ExaminedFile):
     def of(cls, file: str, blob: bytes | None) -> "DevicesFile":
         """Examine a checkpoint, and return it with its verdict."""
         report, data = examine(blob)
+        if blob is not None and data is not None and decode(blob).is_foreign:
+            data = None  # a kubelet reads other JSON as an empty checkpoint, which nobody wants to see or to compare
         return cls(file, () if data is None else warnings_about(data, report), report, data)
 
     @property
