@@ -316,6 +316,10 @@ def test_objects_without_a_refusal_are_named_with_advice(tmp_path: Path, capsys:
     event = {"kind": "Event", "message": "Pulled", "involvedObject": about}
     files = {"one": pods("Running"), "two": pods("Running", "Running"), "mixed": pods("Pending", "Running")}
     files |= {"waits": pods("Pending"), "events": json.dumps({"kind": "EventList", "items": [event]}), "empty": ""}
+    several = [{"kind": "Node", "metadata": {"name": "n"}}, {"kind": "Pod", **json.loads(pods("Pending"))["items"][0]}]
+    published = [{"kind": kind} for kind in ("DeviceClass", "ResourceSlice", "DeviceClass")]
+    lists = {"nodes": several, "slices": published, "none": []}
+    files |= {name: json.dumps({"kind": "List", "items": items}) for name, items in lists.items()}
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     for command, said in {
@@ -330,9 +334,39 @@ def test_objects_without_a_refusal_are_named_with_advice(tmp_path: Path, capsys:
         "{}/events": "got: 1 Event with the message: Pulled\n",
         "p0 --pods {}/mixed": "1 Pending pod without a message (its events may contain one: add --events FILE",
         "p0 --pods {}/events": "pods at {}/events was not read: kind: expected a list of pods",
+        "p0 --pods {}/nodes": "1 Pending pod without a message (its events may contain one: add --events FILE",
+        "{}/slices": "got: 2 DeviceClasses and 1 ResourceSlice without a message; name a pod, a claim or an event: dev",
+        "{}/none": "got: an empty list; name a pod, a claim or an event: devicecore why POD.yaml --slices FILE, where",
     }.items():
         assert why(*command.replace("{}", str(tmp_path)).split()) == 1
         assert said.replace("{}", str(tmp_path)) in capsys.readouterr().err
+
+
+NEW_POD = json.dumps({"kind": "Pod", "metadata": {"name": "a"}, "spec": POD["spec"]})
+WORKLOAD = json.dumps({"kind": "Deployment", "status": {"conditions": [{"message": "has minimum availability"}]}})
+SERVICE = json.dumps({"kind": "Service", "spec": {}, "status": {"loadBalancer": {}}})
+
+
+@pytest.mark.parametrize(
+    ("documents", "said"),
+    [
+        ([NEW_POD], "the pod has no status, so no kubelet has seen it. To try it, run: devicecore fits {}"),
+        ([NEW_POD, SERVICE], "the pod has no status, so no kubelet has seen it. To try it, run: devicecore fits {}"),
+        ([NEW_POD, NEW_POD], "the pods have no status. To try one of them, write it to a separate FILE, and run: dev"),
+        ([WORKLOAD, SERVICE], "no kubelet sees a Deployment, only its pods. To try it, run: devicecore fits {}"),
+        ([NEW_POD, WORKLOAD], "no kubelet sees a Deployment, only its pods. To try one of them, write it to a sep"),
+    ],
+)
+def test_pods_that_no_kubelet_has_seen_are_tried_instead(
+    documents: list[str], said: str, tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (file := tmp_path / "file").write_text("\n---\n".join(documents))
+    assert why(str(file)) == 2
+    assert said.format(file) in capsys.readouterr().err
+    with file.open() as opened:
+        monkeypatch.setattr("sys.stdin", opened)
+        assert why("-") == 2
+    assert said.format("-\n" if "{}" in said else "") in capsys.readouterr().err
 
 
 def test_a_word_says_what_the_question_is_about(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -81,6 +81,9 @@ class Named:
 Question = Said | Named | Wanted
 
 
+NO_OBJECT = "an empty list"
+"""The description of a list without objects."""
+
 KINDS = ("message", "pod", "claim")
 """The kinds of question that users can ask for explicitly. Otherwise, the argument determines the kind."""
 
@@ -285,7 +288,7 @@ def said_in(data: bytes, place: str) -> Said:
     """Return the messages in a text or a document. Raises ValueError if the input cannot be used."""
     from devicecore.adapters.manifests.pods import template_hint
     from devicecore_tools.doctor.pod.pasted import find_all
-    from devicecore_tools.doctor.reading.large_documents import parse_document
+    from devicecore_tools.doctor.reading.large_documents import parse_documents
     from devicecore_tools.doctor.reading.objects import pods_in
 
     if len(data) > 4 * _MAX_TEXT and not data[:1_000].lstrip().startswith(b"{"):  # a character has at most 4 bytes
@@ -300,11 +303,12 @@ def said_in(data: bytes, place: str) -> Said:
             raise ValueError(f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(text):,}")
         return Said((text,))
     try:
-        document = parse_document(data, place)
+        documents = parse_documents(data, place)
     except DocumentError:
         if len(text) <= _MAX_TEXT and find_all(text):
-            return Said((text,))  # a truncated document, or several documents
+            return Said((text,))  # a truncated document
         raise
+    document = documents[0] if len(documents) == 1 else Value({"items": [one.data for one in documents]}, place)
     _refuse_unseen(document, place)
     refused = _refused_pods(document)
     seen = None
@@ -319,12 +323,21 @@ def said_in(data: bytes, place: str) -> Said:
 
 
 def _refuse_unseen(document: Value, place: str) -> None:
-    """Raise ValueError for a pod without a status and for a workload: no kubelet can have refused them."""
-    kind = document["kind"].text("")
-    if kind == "Pod" and document["status"].data is None:
-        raise ValueError(f"{place}: the pod has no status, so no kubelet has seen it. Run: devicecore fits {place}")
-    if kind in WORKLOADS:
-        raise ValueError(f"{place}: no kubelet sees a {kind}, only its pods. To try one, run: devicecore fits {place}")
+    """Raise ValueError for pods without a status and for workloads, unless the document also contains a message."""
+    others = [one for one in items_in(document) if one["kind"].data not in WORKLOADS]
+    pods = [one for one in others if one["kind"].data == "Pod"]
+    items = [one for one in items_in(document) if one["kind"].data in ("Pod", *WORKLOADS)]
+    if not items or any(one["status"].data is not None for one in pods) or any(any(_messages(one)) for one in others):
+        return
+    if len(items) > 1:
+        how = "To try one of them, write it to a separate FILE, and run: devicecore fits FILE"
+    else:
+        how = f"To try it, run: devicecore fits {'-' if place == 'standard input' else place}"
+    if len(pods) == len(items):
+        what = "the pod has no status, so no kubelet has seen it" if len(pods) == 1 else "the pods have no status"
+        raise ValueError(f"{place}: {what}. {how}")
+    kind = next(one["kind"].text() for one in items if one["kind"].data != "Pod")
+    raise ValueError(f"{place}: no kubelet sees a {kind}, only its pods. {how}")
 
 
 def _contents(document: Value) -> str:
@@ -335,8 +348,9 @@ def _contents(document: Value) -> str:
     for item in document["items"].sequence() if is_list else [document]:
         kind = item["kind"].text("") or whole or "object"
         kinds[f"{item['status']['phase'].text('')} pod".strip() if kind == "Pod" else kind] += 1
-    parts = [f"{count:,} {foreign_text(kind, 60)}{'s' * (count > 1)}" for kind, count in kinds.most_common(5)]
-    return " and ".join(parts) or "no object"
+    endings = {kind: "es" if kind.endswith("s") else "s" for kind in kinds}
+    parts = [f"{count:,} {foreign_text(kind, 60)}{endings[kind] * (count > 1)}" for kind, count in kinds.most_common(5)]
+    return " and ".join(parts) or NO_OBJECT
 
 
 def _refused_pods(document: Value) -> list[Value]:

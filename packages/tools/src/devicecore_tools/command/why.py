@@ -22,6 +22,7 @@ from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.question import (
     KINDS,
+    NO_OBJECT,
     Named,
     Question,
     Said,
@@ -59,6 +60,10 @@ _NOT_ASKED = (
 )
 _NO_EVENTS = " (its events may contain one: add --events FILE, or --kubeconfig FILE)"
 _NO_SUCH_EVENT = " (and none of the pod's events that were read contains such a message)"
+_NOT_ABOUT_PODS = (
+    "; name a pod, a claim or an event: devicecore why POD.yaml --slices FILE, where FILE may contain ResourceSlices, "
+    "DeviceClasses and Nodes"
+)
 _NAME_ONE = " (its events may contain one; for one of several pods: devicecore why NAME --pods FILE --events FILE)"
 _STANDING = re.compile(r"(?:[\d,]+ (?:Running|Succeeded) pods?(?: and )?)+")
 _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
@@ -231,8 +236,9 @@ def _not_understood(message: str, texts: Sequence[str], what: str, hint: str, no
     hint = "" if message == "-" or exists(message) else hint
     if what:
         first = "the message: " if len(texts) == 1 else f"{len(texts)} messages, the first: "
-        said = f"{what} with {first}{said}" if texts else f"{what} without a message"
-        hint = no_events if " pod" in what else ""
+        of_nothing = what if what == NO_OBJECT else f"{what} without a message"
+        said = f"{what} with {first}{said}" if texts else of_nothing
+        hint = no_events if " pod" in what else "" if texts or " Event" in what else _NOT_ABOUT_PODS
     elif exists(message):
         shown = foreign_text(message, _MAX_SHOWN)
         return f"{shown}: expected a pod, a claim, an event or the message of a kubelet that refused a pod, got: {said}"

@@ -76,10 +76,9 @@ def events_in(document: Value) -> tuple[EventSeen, ...]:
     """
     if document["kind"].text("") == "Event":
         return tuple(_event(document))
-    items = tuple(items_of(document, "events", "EventList"))
-    events = [item for item in items if item["kind"].text("Event") == "Event"]
-    if items and not events:
-        items[0]["kind"].refuse(f"expected an Event, got {described(items[0]['kind'].text())}")
+    events = tuple(items_of(document, "events", "EventList"))
+    if events and (kind := events[0]["kind"].text("Event")) != "Event":
+        events[0]["kind"].refuse(f"expected an Event, got {described(kind)}")
     return tuple(about for event in events for about in _event(event))
 
 
@@ -108,7 +107,10 @@ def _in_utc(text: str) -> str:
 
 
 def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
-    """Yield the items of a list of this kind, or of a generic List.
+    """Yield the items of a list of this kind, or the items of this kind in a generic List.
+
+    A List without items of this kind yields its other items, so that the caller refuses the first of them. `kind` may
+    be `List` if the items may be of any kind.
 
     Raises DocumentError if the document is not such a list, or is only part of one.
     """
@@ -119,7 +121,9 @@ def items_of(document: Value, what: str, kind: str) -> Iterator[Value]:
         document["metadata"]["continue"].refuse(f"the list is not complete: it continues with {described(rest)}")
     if (lacking := document["metadata"]["remainingItemCount"]).integer(0) > 0:
         lacking.refuse(f"the list is not complete: {described(lacking.data)} more {what} follow")
-    yield from document["items"].sequence()
+    items, of_item = document["items"].sequence(), kind.removesuffix("List")
+    # `kubectl get pods,nodes` prints one List
+    yield from [item for item in items if of_item and item["kind"].text(of_item) == of_item] or items
 
 
 def node_in(document: Value) -> NodeSeen:
