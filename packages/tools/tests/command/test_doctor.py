@@ -239,6 +239,14 @@ def test_a_finding_counts_for_more_than_a_file_that_cannot_be_read(tmp_path: Pat
         assert "devicecore doctor: --pods was not read: " in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(("command", "status"), [(["doctor"], 1), (["why", "default/batch"], 0)])
+def test_a_name_that_is_not_the_name_of_the_node_is_refused(command: list[str], status: int, capsys: Capsys) -> None:
+    record = str(ROOT / "docs/nodes/leak")
+    assert main([*command, "--root", record, "--node-name", "other"]) == 2
+    assert "--node-name other: the files belong to Node node-1. To read a diff" in capsys.readouterr().err
+    assert main([*command, "--root", record, "--node-name", "node-1"]) == status
+
+
 def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path, capsys: Capsys) -> None:
     place = file / "record"  # `file` is not a directory
     assert doctor("--checkpoint", str(file), "--save", str(place)) == 2

@@ -70,7 +70,7 @@ def test_a_pod_of_a_workload_is_tried(place: Path, capsys: Capsys, kind: str) ->
     assert fits(place, "workload.yaml", "node.yaml") == 1
     capsys.readouterr()
     assert main(["why", str(place / "workload.yaml"), "--root", str(place)]) == 2
-    assert f"no kubelet sees a {kind}, only its pods. To try one, run: devicecore fits " in capsys.readouterr().err
+    assert f"no kubelet sees a {kind}, only its pods. To try it, run: devicecore fits " in capsys.readouterr().err
 
 
 WITH_CLAIM = """

@@ -1,6 +1,7 @@
 """When a question's budget is used up, the answer names what is unknown for that reason, without guessing."""
 
 import re
+import sys
 from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
@@ -140,6 +141,16 @@ def damaged(directory: Path) -> NodeSources:
     """Return the sources of a node whose checkpoint a kubelet cannot read."""
     (directory / "checkpoint").write_text("{")
     return NodeSources(checkpoint=str(directory / "checkpoint"))
+
+
+def test_a_user_at_a_terminal_sees_how_long_a_finding_is_watched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert report_on(damaged(tmp_path), 17.0, lambda _: True) is None
+    assert not capsys.readouterr().err
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    assert report_on(damaged(tmp_path), 17.0, lambda _: True) is None
+    assert capsys.readouterr().err == "reading the node for 17 s to confirm what was found ...\n"
 
 
 def test_a_finding_that_was_not_looked_for_again_is_not_lost(tmp_path: Path) -> None:

@@ -227,7 +227,7 @@ def test_why_knows_a_pod_of_the_node_by_its_name_and_says_if_it_was_not_refused(
         assert "".join(capsys.readouterr()).count(f"pod {name} is Running: no kubelet has refused it") == 2
     (manifest := tmp_path / "pod.json").write_text(json.dumps({**running[0], "kind": "Pod", "status": None}))
     assert main(["why", str(manifest), "--root", root]) == 2
-    assert capsys.readouterr().err.endswith(f"no kubelet has seen it. Run: devicecore fits {manifest}\n")
+    assert capsys.readouterr().err.endswith(f"no kubelet has seen it. To try it, run: devicecore fits {manifest}\n")
 
 
 def test_a_record_replaces_no_file_that_is_read(tmp_path: Path, capsys: Capsys) -> None:

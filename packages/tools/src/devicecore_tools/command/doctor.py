@@ -401,10 +401,16 @@ def report_on(
         budget: the budget for all readings. If no time is left for one more reading, the report says which findings are
             not confirmed.
 
-    Raises click.ClickException if the record cannot be written.
+    Raises click.UsageError if the sources belong to a node that the user did not name, and click.ClickException if the
+    record cannot be written.
     """
+    from devicecore_tools.doctor.reading.node import SourcesError
+
     budget = budget or Budget()
-    facts = Facts(sources.look())
+    try:
+        facts = Facts(sources.look())
+    except SourcesError as error:
+        raise click.UsageError(str(error)) from error
     found = check(facts, budget)
     took = budget.used
     began, looks = time.monotonic(), 1
@@ -420,7 +426,10 @@ def report_on(
             break
         if budget.spent(took):
             break
-        rest = min(filter(None, [*map(watched.rest, changing), unsettled]), default=0.0)
+        rests = [one for one in (*map(watched.rest, changing), unsettled) if one]
+        if looks == 1 and max(rests, default=0.0) > _LOOK_INTERVAL and sys.stderr.isatty():
+            click.echo(f"reading the node for {max(rests):.0f} s to confirm what was found ...", err=True)
+        rest = min(rests, default=0.0)
         if rest > 0 and wait(min(rest, _LOOK_INTERVAL)):
             return None
         look = sources.look()

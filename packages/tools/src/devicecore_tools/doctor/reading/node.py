@@ -204,10 +204,19 @@ class NodeSources:
         self._patience = _MAX_WAIT_FOR_ALL if patience is None else patience
 
     def look(self, budget: Budget | None = None) -> Look:
-        """Read every source once, one after another, within a budget. The default is a new budget."""
+        """Read every source once, one after another, within a budget. The default is a new budget.
+
+        Raises SourcesError if `node_name` is not the name of the Node that was read.
+        """
         self._budget = budget or Budget()
         read = None if self._is_remote else self._look_here()
         if read is not None:
+            found = read.node.value.name if read.node.value is not None else ""
+            if self.node_name and not self.uses_api and found not in {"", self.node_name}:
+                raise SourcesError(
+                    f"--node-name {foreign_text(self.node_name)}: the files belong to Node {foreign_text(found)}. To "
+                    "read a different Node from an API server, add --kubeconfig FILE."
+                )
             return read
         away: Reading[Any] = Reading(problem=ON_THE_NODE)
         local: dict[str, Any] = {source.name.lower(): away for source in Source}
