@@ -85,7 +85,7 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "pre-starts-after-sigterm",
         "pre-starts-while-a-device-is-sick",
         "prints-no-secrets",
-        "refuses-a-device-that-is-gone",
+        "reports-the-health-of-each-copy",
         "returns-with-all-its-resources",
         "starts-containers-at-the-same-time",
         "numbers-numa-nodes-from-zero",

@@ -32,7 +32,7 @@ def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
         "gives-nothing-that-has-vanished",
         "lists-each-device-for-one-resource",
         "prints-no-secrets",
-        "refuses-a-device-that-is-gone",
+        "reports-the-health-of-each-copy",
         "returns-with-all-its-resources",
         "starts-containers-at-the-same-time",
     }
@@ -49,7 +49,7 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(d
     without = {
         *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
         "keeps-what-it-has-mounted",
-        "refuses-a-device-that-is-gone",
+        "reports-the-health-of-each-copy",
         *("ends-or-registers-after-a-refusal", "lists-each-device-for-one-resource", "returns-with-all-its-resources"),
         *(
             "gives-each-variable-once",

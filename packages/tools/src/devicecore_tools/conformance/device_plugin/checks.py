@@ -68,6 +68,7 @@ _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
+MAX_PRINTED_AWAY = 2000  # bytes per second; a plugin may print that it tries again
 MAX_LISTS = 10.0  # lists per second
 MAX_REPEATS = 0.4  # lists per second without a change; some plugins send one every few seconds
 SOON = 3.0  # seconds for the first list of a stream
@@ -80,6 +81,9 @@ _ALONE_AGAIN = 3.5  # seconds; a plugin that keeps registering does so several t
 _LATE_KUBELET = 2.0  # seconds; `Settings.away` may be shorter
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _FIRST_WORD = re.compile(r"[A-Za-z0-9]+")
+_EXCEPTION = re.compile(
+    r"^Exception calling application: |Traceback \(most recent call last\)|^panic: |goroutine \d+ \["
+)
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
@@ -504,6 +508,23 @@ def _refusal(
         else (" with an empty answer, so the container starts without the device")
     )
     raise Failure(f"Allocate for {device!r} succeeded{result}")
+
+
+@check(
+    SHOULD,
+    expected="a message that says why, and not only which exception was raised",
+    clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
+    "request (api.proto). A kubelet shows the message to the pod's user, in an event.",
+)
+def explains_its_refusals(plugin: PluginUnderTest) -> str:
+    """Allocate is called for an id that was never listed, and the message is read."""
+    try:
+        plugin.lists.allocate([UNKNOWN_DEVICE])
+    except CallFailedError as error:
+        does_not_apply_if(error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, "the plugin did not answer")
+        require(error.details and not _EXCEPTION.search(error.details), f"the message is {error.details!r}")
+        return f"the message is {error.details!r}"
+    raise DoesNotApply("the plugin does not refuse an unknown id")
 
 
 def _unlisted(plugin: PluginUnderTest, listed: str) -> str:
@@ -1452,7 +1473,8 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     )
     ids = plugin.lists.healthy
     calls = [(ids[:1], "the first time"), (ids[:1], "for another container with the same device")]
-    calls += [(ids[:2], "for two devices"), (ids, "for all devices"), (ids[-1:], "for another device")]
+    calls += [(ids[:2], "for two devices"), (plugin.lists.every_healthy, "for all devices")]
+    calls += [(ids[-1:], "for another device")]
     for devices, when in calls[::3] if plugin.lists.starts_slowly else calls:
         allocate_or_skip(plugin, devices)
         for again in ("", ", when the container is started again"):
@@ -1675,12 +1697,12 @@ def _absence(plugin: PluginUnderTest) -> Absence:
         number = len(plugin.kubelet.registrations)
         plugin.kubelet.leave()
         process = plugin.process.running
-        before = _processor_use(process)
+        before, printed = _processor_use(process), process.printed if process else 0
         plugin.process.pause(plugin.settings.away * _WITH_SOCKET)
         # A kubelet that was killed leaves its socket file, and a reboot removes it. A plugin may spin in either case.
         plugin.kubelet.socket.unlink(missing_ok=True)
         plugin.process.pause(plugin.settings.away * (1 - _WITH_SOCKET))
-        after = _processor_use(process)
+        after, printed = _processor_use(process), process.printed - printed if process else 0
         uses = (before, after) if process is plugin.process.running and before and after else None
         plugin.kubelet.wipe()
         plugin.kubelet.serve()
@@ -1689,7 +1711,7 @@ def _absence(plugin: PluginUnderTest) -> Absence:
             plugin.registration.see_it_return(number)
         except Failure as failure:
             problem = failure
-        plugin.seen.absence = Absence(uses, time.monotonic() - began, problem)
+        plugin.seen.absence = Absence(uses, printed, time.monotonic() - began, problem)
     return plugin.seen.absence
 
 
@@ -1699,18 +1721,21 @@ def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
 
 @check(
     SHOULD,
-    expected=f"less than {MAX_CPU:.0%} of one processor",
+    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED_AWAY // 1000} kB of output a second",
     clause=f"{RESTARTS} A kubelet may be down for a long time, and a plugin that waits for it should not waste the "
     "node's processor time.",
 )
 def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     """While the kubelet is down, first with and then without its socket, the plugin's processor time is measured."""
     plugin.process.require_process()
-    uses = _absence(plugin).uses
+    absence = _absence(plugin)
+    uses = absence.uses
     if uses is None:
         raise Skip("the plugin's process exited in the meantime")
     share = uses[0].require_little_until(uses[1], "plugin")
-    return f"the plugin used {share:.1%} of one processor"
+    rate = absence.printed / plugin.settings.away
+    require(rate <= MAX_PRINTED_AWAY, f"the plugin printed {rate:.0f} bytes per second")
+    return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
 
 @check(
@@ -2028,9 +2053,8 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
             is_cleared = len(before) > 1 and _is_refilled(plugin, connection, number)
             has_left = connection.list_count > number and connection.ended == ENDED_BY_PLUGIN
             # Without a stream, each call would restart the kubelet and the plugin first.
-            if look() and len(plugin.process.exits) == exits and not has_left:
-                lost = [id_ for id_, one in (look() or {}).items() if one == "gone"][:_RESTARTED]
-                plugin.seen.while_sick = _calls_while_sick(plugin, former, lost)
+            if (now := look()) and len(plugin.process.exits) == exits and not has_left:
+                _look_at_changes(plugin, connection, former, now)
     finally:
         not_undone = _problem_of(plugin, plugin.settings.undo_health) if plugin.settings.undo_health else ""
     skip_if(problem, f"--provoke-health: {problem}")
@@ -2058,6 +2082,19 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     raise Failure(actual)
 
 
+def _look_at_changes(
+    plugin: PluginUnderTest,
+    connection: PluginConnection,
+    former: Mapping[str, deviceplugin.ContainerAllocateResponse],
+    changes: Mapping[str, str],
+) -> None:
+    """Record what later checks need to know about changes of health that have not been undone yet."""
+    lost = [id_ for id_, one in changes.items() if one == "gone"]
+    plugin.seen.dropped = [id_ for id_ in lost if id_ in former and _exists(former[id_])]
+    plugin.seen.copies = _healthy_copies(plugin, connection, former, changes)
+    plugin.seen.while_sick = _calls_while_sick(plugin, former, changes)
+
+
 def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: int) -> bool:
     """Return whether the first list after `number` lists is empty, and a later one is not."""
     lists = connection.lists_after(number)
@@ -2070,19 +2107,19 @@ def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: 
 def _calls_while_sick(
     plugin: PluginUnderTest,
     former: Mapping[str, deviceplugin.ContainerAllocateResponse],
-    gone: Sequence[str] = (),
+    changes: Mapping[str, str] = {},
 ) -> Mapping[str, Failure | Skip | int]:
-    """Call each method for the devices that are still healthy, and Allocate for those that are gone.
+    """Call each method for the devices that are still healthy, and Allocate for those that are not.
 
-    Return, by method name, how many calls succeeded, or what went wrong. The name of the calls for devices that are
-    gone is `gone`.
+    Return, by method name, how many calls succeeded, or what went wrong. The name of the calls for other devices is
+    `gone`.
     """
     seen: dict[str, Failure | Skip | int] = {}
     for name, calls in (
         ("Allocate", _allocated_while_sick),
         ("GetPreferredAllocation", _preferred_while_sick),
         ("PreStartContainer", _started_while_sick),
-        ("gone", partial(_refused_while_gone, gone=gone)),
+        ("gone", partial(_refused_while_gone, changes=changes)),
     ):
         try:
             seen[name] = calls(plugin, former)
@@ -2093,10 +2130,28 @@ def _calls_while_sick(
     return seen
 
 
-def _refused_while_gone(plugin: PluginUnderTest, _: object, *, gone: Sequence[str]) -> int:
-    for device in gone:
-        _refusal(plugin, device)
-    return len(gone)
+def _refused_while_gone(
+    plugin: PluginUnderTest,
+    former: Mapping[str, deviceplugin.ContainerAllocateResponse],
+    *,
+    changes: Mapping[str, str],
+) -> int:
+    """Call Allocate for the devices that have changed: a refusal is right, and an answer without the device is not."""
+    notes, vanished = len(plugin.lists.changes), len(plugin.lists.vanished)
+    try:
+        for device in list(changes)[:_RESTARTED]:
+            if changes[device] == "gone":
+                _refusal(plugin, device)
+            elif device in former:
+                answers: list[deviceplugin.ContainerAllocateResponse] = []
+                with suppress(CallFailedError):
+                    answers = plugin.lists.allocate([device])
+                lost = sorted(all_hardware(former[device]).difference(*map(all_hardware, answers)))
+                text = f"Allocate for {device}, which is {changes[device]}, succeeded, but without {some(lost)}"
+                require(not answers or not lost, text)
+    finally:
+        del plugin.lists.changes[notes:], plugin.lists.vanished[vanished:]
+    return sum(device in former or one == "gone" for device, one in changes.items())
 
 
 def _preferred_while_sick(plugin: PluginUnderTest, _: object) -> int:
@@ -2213,23 +2268,89 @@ def pre_starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     return counted(_seen_while_sick(plugin, "PreStartContainer"), "answer")
 
 
+def _healthy_copies(
+    plugin: PluginUnderTest,
+    connection: PluginConnection,
+    former: Mapping[str, deviceplugin.ContainerAllocateResponse],
+    changes: Mapping[str, str],
+) -> Mapping[str, str] | None:
+    """Return the devices that are listed as healthy, although they are copies of a device that has become unhealthy.
+
+    The values are the unhealthy copies. Return None if no unhealthy device has copies.
+    """
+    nodes = {id_: _nodes(one) for id_, one in former.items()}
+    sick = {nodes[id_]: id_ for id_, one in changes.items() if one not in {HEALTHS[0], "gone"} and nodes.get(id_)}
+    of_sick = [id_ for id_, given in nodes.items() if given in sick]
+    if len(set(nodes.values())) < 2 or len(of_sick) == len(sick):  # if all devices share their nodes, one may be sick
+        return None
+    copies = {id_: sick[nodes[id_]] for id_ in of_sick if id_ not in changes}
+    health: Mapping[str, str] = {}
+
+    def left() -> bool:
+        nonlocal health
+        health = health_of(connection.last_list.devices)
+        return any(health.get(id_) == HEALTHS[0] for id_ in copies)
+
+    plugin.process.wait(lambda: not left(), _WAITING)
+    return {id_: one for id_, one in copies.items() if health.get(id_) == HEALTHS[0]}
+
+
 @check(
     MUST,
-    expected="an error",
+    expected="if a device is listed as several copies, all of them are unhealthy",
+    clause=f"{CHANGES} A kubelet gives the copies that are healthy to pods.",
+)
+def reports_the_health_of_each_copy(plugin: PluginUnderTest) -> str:
+    """After --provoke-health has made a device unhealthy, the health of devices with the same nodes is read."""
+    _require_provocation(plugin)
+    if plugin.seen.health_changes is None:
+        raise Skip("the plugin has listed no change of health")
+    if plugin.seen.copies is None:
+        raise DoesNotApply("no unhealthy device has copies")
+    healthy = [f"{id_} is healthy, but has the nodes of {sick}" for id_, sick in plugin.seen.copies.items()]
+    require(not healthy, some(healthy))
+    return "all copies are unhealthy"
+
+
+@check(
+    SHOULD,
+    expected="a device that still exists stays in the list, and is unhealthy",
+    clause="Device.health: Health of the device, can be Healthy or Unhealthy (api.proto). If a running pod's device "
+    "is no longer listed, a kubelet no longer reports it as unhealthy in the pod's status, and the node's capacity "
+    "shrinks. (KEP-4680)",
+)
+def lists_sick_devices(plugin: PluginUnderTest) -> str:
+    """After --provoke-health has removed devices from the list, their device nodes are looked up on this machine."""
+    _require_provocation(plugin)
+    if plugin.seen.health_changes is None:
+        raise Skip("the plugin has listed no change of health")
+    text = f"{some(plugin.seen.dropped)} is no longer listed, but its device nodes exist"
+    require(not plugin.seen.dropped, text)
+    return "no device is missing that still exists"
+
+
+def _exists(answer: deviceplugin.ContainerAllocateResponse) -> bool:
+    """Return whether this machine has all device nodes in an answer, and there are some."""
+    return bool(answer.devices) and not any(_problem_of_node(path) for path in _nodes(answer))
+
+
+@check(
+    MUST,
+    expected="an error; for a device that is still in the list, also an answer with its device nodes",
     clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
     "request. (api.proto) Until a kubelet has the new list, it may request a device that is gone. If the answer is not "
     "an error, the container starts without the device.",
 )
 def refuses_a_device_that_is_gone(plugin: PluginUnderTest) -> str:
-    """If the --provoke-health command has removed devices from the list, Allocate is called for them."""
+    """Allocate is called for the devices that --provoke-health has made unhealthy or removed from the list."""
     _require_provocation(plugin)
     seen = (plugin.seen.while_sick or {}).get("gone")
     if seen is None:
         raise Skip("the plugin has listed no change of health, or has ended its stream after it")
     if isinstance(seen, Failure | Skip):
         raise seen
-    does_not_apply_if(seen == 0, "the command has removed no device from the list")
-    return f"{counted(seen, 'device')} refused"
+    does_not_apply_if(seen == 0, "no device that was allocated before has changed")
+    return f"{counted(seen, 'device')} refused, or given as before"
 
 
 def _seen_while_sick(plugin: PluginUnderTest, method: str) -> int:
@@ -2326,8 +2447,8 @@ def _start_while_sick(plugin: PluginUnderTest) -> SickStart:
             plugin.seen.sick_start = SickStart((Failure if ended else TookTooLong)(text), {})
         else:
             hidden = tuple(_hidden(plugin, connection, changed))
-            plugin.process.wait(lambda: former.keys() <= set(plugin.lists.healthy), plugin.settings.timeout)
-            plugin.seen.sick_start = SickStart(hidden, _calls_while_sick(plugin, former))
+            plugin.process.wait(lambda: former.keys() <= set(plugin.lists.every_healthy), plugin.settings.timeout)
+            plugin.seen.sick_start = SickStart(hidden, _calls_while_sick(plugin, former) if former else {})
     finally:
         if plugin.settings.undo_health:
             _problem_of(plugin, plugin.settings.undo_health)
@@ -2348,7 +2469,7 @@ def starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     for method, outcome in seen.calls.items():
         if isinstance(outcome, Failure):
             raise reworded(f"{method}: {outcome}", outcome)
-    return "the plugin registers, and answers"
+    return "the plugin registers, and answers" if seen.calls else "the plugin registers"
 
 
 @check(
@@ -2659,10 +2780,9 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
 def gives_nothing_that_has_vanished(plugin: PluginUnderTest) -> str:
     """The paths in all answers to Allocate are looked up on this machine."""
     lists = plugin.lists
-    exists = lists.existing or lists.sources
-    does_not_apply_if(not exists, "the plugin has given nothing that exists on this machine")
+    does_not_apply_if(not lists.existing, "the plugin has given nothing that exists on this machine")
     require(not lists.vanished, some(lists.vanished))
-    return f"{counted(len(lists.existing) + len(lists.sources), 'path')} looked up"
+    return f"{counted(len(lists.existing), 'path')} looked up"
 
 
 @check(

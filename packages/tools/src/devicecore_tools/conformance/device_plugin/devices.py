@@ -59,7 +59,7 @@ class ListedDevices:
         is_silent: whether a call to Allocate got no answer at all.
         slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds.
         took: for each method, how long its fastest answer took, in seconds.
-        existing: the device nodes that existed when they were given to a container.
+        existing: the device nodes and mounted paths that existed when they were given to a container.
         vanished: a sentence for each later answer with a device node or mount that no longer existed.
         secrets: values of variables that seem to be secret, such as passwords, each with the name of its variable.
         printed: the variables whose secret values the plugin has printed.
@@ -150,6 +150,11 @@ class ListedDevices:
         step = -(-len(ids) // (_FEW if self._needs_few else _MAX_SINGLE_DEVICES))
         return ids[::step]
 
+    @property
+    def every_healthy(self) -> list[str]:
+        """The ids of all healthy devices, but at most 64, even if few devices must suffice for a check."""
+        return self._healthy_ids(self.require_list())[:_MAX_SINGLE_DEVICES]
+
     def begin(self, check: str) -> None:
         """Note the name of the check that begins, and how many devices must suffice for it."""
         self.check, self._needs_few = check, self.starts_slowly or self.slowest > _SLOW_CALL
@@ -201,25 +206,19 @@ class ListedDevices:
 
     def _look_at_paths(self, given: Answer, ids: str) -> None:
         """Record which paths in an answer exist, and which have existed before."""
-        for node in given.devices:
-            if Path(node.host_path).exists():
+        for path in [*(node.host_path for node in given.devices), *(mount.host_path for mount in given.mounts)]:
+            if Path(path).exists():
                 if len(self.existing) < _MAX_SOURCES:
-                    self.existing.add(node.host_path)
-            elif node.host_path in self.existing:
-                self._note_vanished(ids, node.host_path)
+                    self.existing.add(path)
+            elif path in self.existing and len(self.vanished) < _MAX_CHANGES:
+                text = f"during {self.check}, the answer for {ids} contained {path}, which no longer existed"
+                self.vanished.append(text)
         for mount in given.mounts:
             path = mount.host_path
-            if Path(path).exists():
-                if path not in self.sources and len(self.sources) < _MAX_SOURCES:
-                    self.sources[path] = ids
-                    with suppress(OSError):  # it is not a directory
-                        self.directories[path] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-            elif path in self.sources:
-                self._note_vanished(ids, path)
-
-    def _note_vanished(self, ids: str, path: str) -> None:
-        if len(self.vanished) < _MAX_CHANGES:
-            self.vanished.append(f"during {self.check}, the answer for {ids} contained {path}, which no longer existed")
+            if Path(path).exists() and path not in self.sources and len(self.sources) < _MAX_SOURCES:
+                self.sources[path] = ids
+                with suppress(OSError):  # it is not a directory
+                    self.directories[path] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def forget_sources(self) -> None:
         """Forget the mounted paths that have just vanished, because the user's command may have deleted them."""

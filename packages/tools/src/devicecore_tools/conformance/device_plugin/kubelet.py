@@ -127,7 +127,7 @@ class PluginConnection(SocketConnection):
         self._sizes: deque[int] = deque()
         self._listed: set[str] = set()
         self.repeats: int = 0
-        """How many lists were the same as the previous one."""
+        """How many lists were the same as the previous one, apart from the order of the devices."""
         self.ended_at: float = 0.0
         """When the stream of lists ended, as a `time.monotonic()` timestamp, or 0 while it is open."""
         self._stream: Any = None
@@ -188,7 +188,8 @@ class PluginConnection(SocketConnection):
 
     def _keep(self, message: deviceplugin.ListAndWatchResponse) -> None:
         size = message.ByteSize()
-        self.repeats += bool(self._lists) and size == self._sizes[-1] and message == self._lists[-1]
+        if self._lists and size == self._sizes[-1]:
+            self.repeats += _devices_of(message) == _devices_of(self._lists[-1])
         health = {device.ID: device.health for device in message.devices}
         self._note_lost({id_: health.get(id_, "gone") for id_ in self._health if health.get(id_) != _HEALTHY})
         self._health = {id_: one for id_, one in health.items() if one == _HEALTHY}
@@ -202,6 +203,11 @@ class PluginConnection(SocketConnection):
         while len(self._lists) > 1 and (len(self._lists) > _MAX_LISTS or sum(self._sizes) > _MAX_LIST_BYTES):
             self._lists.popleft()
             self._sizes.popleft()
+
+
+def _devices_of(message: deviceplugin.ListAndWatchResponse) -> list[bytes]:
+    """Return the devices in a list, in an order of their own."""
+    return sorted(device.SerializeToString(deterministic=True) for device in message.devices)
 
 
 @define

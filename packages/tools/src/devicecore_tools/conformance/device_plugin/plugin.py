@@ -26,11 +26,13 @@ class Absence:
     Attributes:
         uses: the processor time that the plugin had used when the kubelet went down and when it came back, or None if
             unknown.
+        printed: how many bytes the plugin printed in this time.
         returned_after: seconds until the plugin registered again, or until the check gave up.
         problem: why the plugin did not register again, or None if it did.
     """
 
     uses: tuple[ProcessorUse, ProcessorUse] | None
+    printed: int
     returned_after: float
     problem: Failure | None
 
@@ -70,6 +72,9 @@ class PluginObservations:
         while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong. The
             value is None if no change of health was listed.
         situations: what was observed after each event, by event name.
+        dropped: devices that exist, but that a list no longer contained when their health had changed.
+        copies: healthy devices that are copies of an unhealthy one, with that one, or None if no unhealthy device has
+            copies.
         ended: a sentence for each stream that ended although neither side had a reason.
         sick_start: what the plugin did when it was started while a device was unhealthy, or None if it was not.
     """
@@ -87,6 +92,8 @@ class PluginObservations:
     used_by: PluginProcess | None = None
     while_sick: Mapping[str, Failure | Skip | int] | None = None
     situations: dict[str, Any] = field(factory=dict)
+    dropped: list[str] = field(factory=list)
+    copies: Mapping[str, str] | None = None
     ended: list[str] = field(factory=list)
     sick_start: SickStart | None = None
 

@@ -88,13 +88,13 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
             ids = ids[:1]
         case "has-one-device":
             ids = ids[:1]
-        case "accepts-what-is-gone" if SICK.exists():
+        case "accepts-what-is-gone" | "drops-sick-devices" if SICK.exists():
             ids = ids[1:]
         case "long-id":
             ids.append("c" * 64)
         case "new-ids":
             ids = [f"{id_}-{os.getpid()}" for id_ in ids]
-        case "lists-copies":
+        case "lists-copies" | "one-copy-is-sick":
             ids = ["c0-0", "c0-1", "c1-0"]
         case "odd-health":
             health = "healthy"
@@ -111,10 +111,12 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
     listed[-1].health = health
     broken = int(FAULT == "blames-another-device" and True in was_sick and not all(was_sick[was_sick.index(True) :]))
     was_sick.append(is_sick)
-    if (is_sick and FAULT not in {"never-sick", "adds-a-device", "accepts-what-is-gone"}) or (
+    if (is_sick and FAULT not in {"never-sick", "adds-a-device", "accepts-what-is-gone", "drops-sick-devices"}) or (
         FAULT == "never-recovers" and any(was_sick)
     ):
         listed[broken].health = "Unhealthy"
+        if FAULT == "lists-copies":
+            listed[1].health = "Unhealthy"
     elif FAULT == "returns-unhealthy" and len(streamed) > 1:
         listed[1].health = "Unhealthy"
     elif FAULT == "recovers-in-lower-case" and any(was_sick):
@@ -288,6 +290,8 @@ class Plugin:
             )
             if FAULT in {"reads-numbers", "shares"} and not known and all(id_[1:].isdigit() for id_ in ids):
                 known, ids = True, ids if FAULT == "reads-numbers" else ["c0"]
+            if not known and FAULT == "raises-for-unknown-devices":
+                raise KeyError(ids[0])
             if not known and FAULT not in UNKNOWN_ANSWERS:
                 refuse(context, f"unknown device in {ids}")
             if not known and FAULT != "knows-everything":
@@ -387,6 +391,10 @@ class Plugin:
         is_forgotten = FAULT == "forgets-its-containers" and not taken.issuperset(request.devices_ids)
         if FAULT == "starts-slowly":
             time.sleep(2.5)
+        if FAULT == "starts-device-by-device":
+            time.sleep(2.5 * len(request.devices_ids))
+            if len(request.devices_ids) > 2:
+                refuse(context, "it takes too long")
         if FAULT == "starts-one-at-a-time":
             with allocating:
                 time.sleep(0.7)
@@ -468,7 +476,10 @@ def on_host(path: str) -> str:
     """Return the path of a node on the host."""
     if FAULT == "gives-paths-in-its-container":
         return "/host/dev/null"
-    if FAULT == "mounts-a-missing-path":  # the device nodes of this fault exist on every machine
+    if FAULT in {
+        "mounts-a-missing-path",
+        "drops-sick-devices",
+    }:  # the device nodes of this fault exist on every machine
         return f"/dev/{('zero', 'full', 'random')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
         odd = "/dev/chip0" if FAULT == "gives-a-missing-node" else sys.argv[0]
@@ -575,10 +586,13 @@ def watch(plugin: Plugin) -> None:  # noqa: C901, PLR0912, PLR0915 - every fault
             if FAULT == "looks-up-late":
                 over.wait(1.5)
                 registered_with = identity(KUBELET)
-            retry_at = 0.0 if registered_with else time.monotonic() + 0.3
+            retry_at = time.monotonic() + (0.02 if FAULT == "complains-without-end" else 0.3)
+            retry_at = 0.0 if registered_with else retry_at
             if server is None and (registered_with or FAULT == "registers-early"):
                 server = plugin.serve()
         away = status is grpc.StatusCode.UNAVAILABLE
+        if FAULT == "complains-without-end" and away:
+            print("cannot register: " + 80 * "x", flush=True)
         if FAULT == "gives-up" and away:
             break
         if (
