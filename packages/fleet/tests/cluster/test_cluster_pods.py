@@ -58,7 +58,8 @@ def bound(node: ClusterNode, *pods: Json, **phases: str) -> None:
 # --- the life of a pod --------------------------------------------------------------------------------------------
 
 
-def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
+def test_pods_run_are_refused_end_and_go(node: ClusterNode, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
     bound(node, a_pod("runs", 2), runs="Running")
     bound(
         node, a_pod("refused", 3), a_pod("ends", 1, run_for="0.2s"), runs="Running", refused="Failed", ends="Succeeded"
@@ -69,6 +70,7 @@ def test_pods_run_are_refused_end_and_go(node: ClusterNode) -> None:
     (state,) = (one["state"] for one in node.status("ends")["containerStatuses"])
     assert state["terminated"]["exitCode"] == 0
     assert [pod.name for pod in list_pods(node.engine.snapshot()).pod_resources] == ["runs"]
+    assert [one for one in caplog.messages if "ends" in one][-1] == "pod default/ends has ended"
     node.server.delete("Pod", "runs")
     node.server.delete("Pod", "refused")
     node.run_until(is_shown(node, ends="Succeeded"))

@@ -265,7 +265,9 @@ class NodeEngine:
         for entry in entries:
             entry.is_gone = True
             self._pending.pop(entry.pod.uid, None)
-            _log.info("pod %s is gone", entry.name)
+            # an API server keeps a pod whose containers have exited
+            is_kept = self._pods is not None and self._pods.object_of(entry.pod.uid)
+            _log.info("pod %s %s", entry.name, "has ended" if is_kept else "is gone")
         for pod in removed:
             if pod.has_claims:
                 self._claims.release(pod)
