@@ -16,8 +16,10 @@ from typing import Any, ClassVar
 
 import grpc
 import pytest
+from attrs import evolve
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.main import main
+from devicecore_tools.doctor.account.facts import Facts
 from devicecore_tools.doctor.look import values as look
 from devicecore_tools.doctor.look.values import (
     ALLOCATABLE_NAME,
@@ -28,6 +30,7 @@ from devicecore_tools.doctor.look.values import (
     ClaimedDeviceSeen,
     ClaimsSeen,
     PluginSeen,
+    PodResourcesSeen,
     PreparedDeviceSeen,
     PublishedDeviceSeen,
     Reading,
@@ -379,6 +382,10 @@ def test_the_pods_of_the_stand_in_kubelet_are_read_from_the_file_that_it_keeps(t
     (directory := tmp_path / "manifests").mkdir()
     (file := tmp_path / PODS_NAME).write_text("{}")
     assert "expected an object with boot" in NodeSources(str(tmp_path)).look().pods.problem
+    manifests.ManifestPods(directory, file).poll()
+    empty = NodeSources(str(tmp_path)).look()
+    both_list_none = evolve(empty, pod_resources=Reading.of("socket", PodResourcesSeen("v1")))
+    assert [Facts(one).pods.is_complete for one in (empty, both_list_none)] == [False, True]
     for name in ("a", "b"):
         pod = {**POD, "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "uid": name}}
         (directory / f"{name}.json").write_text(json.dumps(pod))

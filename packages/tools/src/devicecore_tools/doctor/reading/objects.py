@@ -8,6 +8,8 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import TypeVar
 
+from attrs import evolve
+
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES
@@ -53,7 +55,9 @@ def read_running_pods(path: str) -> Reading[tuple[PodSeen, ...]]:
         return Reading(path, problem=error.strerror or str(error))
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Reading(path, problem=foreign_text(str(error)))
-    return Reading.of(path, tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods))
+    seen = tuple(PodSeen(pod, "Running" if pod.uid in running else "Pending") for pod in pods)
+    # No user chose the pods in this file, so an empty file is believed if the kubelet also lists no pods.
+    return evolve(Reading.of(path, seen), is_recorded=not seen)
 
 
 def reading(place: str, read: Callable[[], Seen]) -> Reading[Seen]:
