@@ -104,6 +104,7 @@ class DriverObservations:
         forms: what was found when claims of several forms were prepared, or None if none were prepared.
         writes: how many times slices were written because claims were prepared, or None if unknown.
         idle_writes: how many times per second slices were written while nothing happened.
+        requests_when_idle: how many requests the API server had received at the end of the quiet time.
         growth: what grew with the claims; an empty string if nothing did, and None if unknown.
     """
 
@@ -117,6 +118,7 @@ class DriverObservations:
     growth: str | None = None
     writes: int | None = None
     idle_writes: float = 0.0
+    requests_when_idle: int = 0
 
 
 class DriverUnderTest:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from devicecore_tools.conformance.dra.checks.health_watch import HealthWatch
 from devicecore_tools.conformance.dra.driver import DeletionOfSlices, DriverUnderTest, Ending
 from devicecore_tools.conformance.dra.kubelet import identity_of
 from devicecore_tools.conformance.dra.steps import Occurrence
@@ -61,7 +62,10 @@ def _terminate(driver: DriverUnderTest) -> None:
         return
     driver.slices.settle(_READY, _SETTLING)  # Kubernetes' Go helper panics if it is stopped while it starts
     had_slices = bool(driver.slices.now())
-    status, seconds = driver.process.terminate()
+    # A kubelet keeps its call for health open, and some servers wait for the end of all calls.
+    with HealthWatch(instance) as watch:
+        watch.wait(lambda: watch.reports, _READY)
+        status, seconds = driver.process.terminate()
     left = sorted(path for path in {instance.path, instance.endpoint} if identity_of(path) is not None)
     crash = process.crash if status is not None else ""
     driver.seen.ending = Ending(status, seconds, crash, tuple(left), had_slices, bool(driver.slices.now()))
@@ -105,6 +109,11 @@ def _take_api_server_away(driver: DriverUnderTest) -> None:
     with driver.without_api_server():
         driver.process.pause(driver.settings.outage)
     driver.slices.wait_complete()
+
+
+def _leave_alone(driver: DriverUnderTest) -> None:
+    driver.process.pause(driver.settings.quiet)
+    driver.seen.requests_when_idle = len(driver.api.requests)
 
 
 def _start_before_the_api_server(driver: DriverUnderTest) -> None:
@@ -202,4 +211,4 @@ OUTAGE = Occurrence(
     undo=lambda driver: driver.registration.after(driver.process.start),
 )
 LATE_API_SERVER = Occurrence("the driver is restarted before the API server", _start_before_the_api_server)
-QUIET = Occurrence("nothing happens", lambda driver: driver.process.pause(driver.settings.quiet), before=settle)
+QUIET = Occurrence("nothing happens", _leave_alone, before=settle)

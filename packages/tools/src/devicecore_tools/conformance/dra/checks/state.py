@@ -5,11 +5,12 @@ Law: a device is never in two claims, even after files have been damaged or lost
 
 import threading
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.checks.cdi import read_only, require_undone
+from devicecore_tools.conformance.dra.checks.directory_watch import written_in
 from devicecore_tools.conformance.dra.checks.events import CORRUPTION
 from devicecore_tools.conformance.dra.checks.prepare import try_to_prepare
 from devicecore_tools.conformance.dra.checks.unprepare import own_cdi_names
@@ -25,6 +26,8 @@ from devicecore_tools.conformance.model import (
     in_context,
     require,
     skip_if,
+    skipping,
+    some,
 )
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
@@ -138,6 +141,39 @@ def survives_a_corrupt_checkpoint(driver: DriverUnderTest) -> Parts:
     require(not back.problem, f"with {counted(len(files), 'file')} cut in half, {back.problem}")
     driver.calls.unprepared(claim)
     return f"the driver kept working with {counted(len(files), 'file')} cut in half"
+
+
+@across(
+    CORRUPTION,
+    MUST,
+    expected="the driver registers again, if it writes its files in place",
+    clause="A process may be killed while it writes a file, which then ends anywhere. Only a file that is replaced by "
+    "renaming another one is never half-written. (rename(2); NVIDIA/k8s-dra-driver-gpu#1100)",
+    found=("NVIDIA/k8s-dra-driver-gpu#1100",),
+)
+def survives_a_half_written_file(driver: DriverUnderTest) -> Parts:
+    """While claims are prepared, inotify reports writes in place. The files are cut in half, and the driver starts."""
+    driver.calls.ready(1)  # so that the directories exist
+    before = driver.environment.state_files()
+    with ExitStack() as stack:
+        with skipping(OSError):  # another user of this machine may have used up the inotify watches
+            written = {path: stack.enter_context(written_in(path)) for path in sorted({one.parent for one in before})}
+        driver.calls.ready(1)
+    after = driver.environment.state_files()
+    changed = {path: data for path, data in after.items() if data != before.get(path)}
+    whole = [
+        path
+        for path, data in changed.items()
+        if path.name not in written.get(path.parent, ())  # replaced by another file
+        or b"\0" in data  # a database, which has its own way to deal with unfinished writes
+        or data.startswith(before.get(path, b"\0"))  # a log
+    ]
+    does_not_apply_if(whole or not changed, "the driver does not write its files in place")
+    yield
+    back = driver.registration.returns["corrupted"]
+    text = some([path.name for path in changed])
+    require(not back.problem, f"the driver writes {text} in place; with its files cut in half, {back.problem}")
+    return f"the driver writes {text} in place, and kept working with its files cut in half"
 
 
 @across(

@@ -22,6 +22,14 @@ class CorruptCheckpoint(GoodDriver):
         sys.exit(1)
 
 
+@fails("survives-a-corrupt-checkpoint", "survives-a-half-written-file")
+class WritesItsCheckpointInPlace(CorruptCheckpoint):
+    def save(self) -> None:
+        super().save()
+        data = self.state_file.read_bytes()
+        self.state_file.write_bytes(data)
+
+
 @fails("survives-a-corrupt-checkpoint")
 class FailsWithItsCheckpoint(GoodDriver):
     """The driver registers despite a damaged file, and then every call fails until the file is fixed."""
