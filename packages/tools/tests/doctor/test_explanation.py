@@ -105,7 +105,7 @@ def test_a_sentence_of_the_scheduler_loses_no_reason_in_any_form(around: Callabl
     (found,) = explain(
         around(f"0/4 nodes are available: 1 Insufficient {GPU}, 3 Insufficient memory. preemption: 0/4 no.")
     )
-    assert f"among 4 nodes. 1 node: the Node has none of {GPU}" in found.because
+    assert f"among 4 nodes. 1 node: there is none of {GPU} there" in found.because
     assert found.because.endswith("; 3 nodes: other pods there leave less memory than this pod requests.")
     assert f"start the plugin for {GPU} there" in found.change
     assert "or request less." in found.change

@@ -63,11 +63,11 @@ def test_a_resource_of_another_scheduler_is_named_as_its_own(resource: str) -> N
     ("taint", "says", "toleration"),
     [
         (" {node.kubernetes.io/unreachable: }", "is not reporting to the API server", False),
-        (" {node.kubernetes.io/disk-pressure: }", "disk is nearly full", False),
+        (" {node.kubernetes.io/disk-pressure: }", "the disk there is nearly full", False),
         (" {node.kubernetes.io/of-tomorrow: }", "because of a problem", False),
         (" {node.cloudprovider.kubernetes.io/uninitialized: true}", "cloud", False),
         (" {nvidia.com/gpu: present}", "the taint nvidia.com/gpu", True),
-        ("(s)", "a taint that the pod does not tolerate", True),
+        ("(s)", "the pod does not tolerate a taint", True),
     ],
 )
 def test_a_taint_is_named_with_its_key_and_a_problem_taint_is_never_tolerated(

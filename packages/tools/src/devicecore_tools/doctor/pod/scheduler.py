@@ -293,7 +293,7 @@ def _meaning(reason: str) -> tuple[str, str]:
 def _of_taint(key: str) -> tuple[str, str]:
     if not key:
         which = "kubectl describe node NODE lists its taints."
-        return "it has a taint that the pod does not tolerate", (
+        return "the pod does not tolerate a taint there", (
             f"{which} If a taint starts with node.kubernetes.io/, Kubernetes set it because of a problem on the "
             "node: fix the problem. For any other taint, add a toleration to the pod, or remove the taint."
         )
@@ -303,13 +303,13 @@ def _of_taint(key: str) -> tuple[str, str]:
     key = foreign_text(key, 400)
     if key.startswith(("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")):
         return (
-            f"Kubernetes has tainted it with {key} because of a problem",
+            f"tainted by Kubernetes with {key} because of a problem",
             "kubectl describe node NODE shows the problem.",
         )
     if key.startswith("node-role.kubernetes.io/"):
-        return f"it is reserved for the control plane (taint {key})", ""
-    return f"it has the taint {key}, which the pod does not tolerate", (
-        f"If the pod should run on that node, add a toleration for {key} to the pod."
+        return f"reserved for the control plane (taint {key})", ""
+    return f"the pod does not tolerate the taint {key}", (
+        f"If the pod should run there, add a toleration for {key} to the pod."
     )
 
 
@@ -331,7 +331,7 @@ def _insufficient(resource: str, nodes: NodesSeen | None, absent: Mapping[str, s
     if nodes:
         return _of_nodes(resource, nodes, absent.get(resource, ""), request)
     none = (
-        f"the Node has none of {name} (its plugin was never installed, is gone or has no healthy device, or the name "
+        f"there is none of {name} there (its plugin was never installed, is gone or has no healthy device, or the name "
         "is misspelled), or other pods there leave fewer than this pod requests"
     )
     change = (
