@@ -145,7 +145,7 @@ def test_a_claim_that_is_in_two_files_is_refused_in_the_second(tmp_path: Path) -
         (claim(reservedFor={}), "x.yaml:1: status.reservedFor: expected a list, got an object"),
         (
             claim(allocation={"devices": {"results": [{"driver": 7}]}}),
-            "x.yaml:1: status.allocation.devices.results[0].driver: expected a string, got 7: put it in quotes",
+            "x.yaml:1: status.allocation.devices.results[0].driver: expected a string, got 7: put the value in quotes",
         ),
         ({**claim(), "metadata": {"name": "Shared"}}, "x.yaml:1: metadata.name: expected a DNS name"),
         ({**claim(), "apiVersion": "resource.k8s.io/v1beta1"}, "x.yaml:1: apiVersion: expected resource.k8s.io/v1 for"),

@@ -147,7 +147,7 @@ def test_a_uid_is_taken_or_made_of_the_file_and_all_the_pod_says() -> None:
 
 
 QUANTITY = "a quantity such as 2, 500m or 1.5Gi"
-UNQUOTED = ": put it in quotes"
+UNQUOTED = ": put the value in quotes"
 NEITHER = "expected a v1 Pod or a resource.k8s.io/v1 ResourceClaim, got"
 FROM_TEMPLATE = (
     ". Its pods are created from spec.template: write it as a Pod, or use one of its pods: kubectl get pod NAME -o yaml"
@@ -161,7 +161,7 @@ MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
     "number": (POD.replace("name: train", "name: 7"), 4, "metadata.name", f"expected a string, got 7{UNQUOTED}"),
     "word that means false": (
         POD.replace("name: train", "name: n"),
-        *(4, "metadata.name", f"expected a string, got false, as YAML reads n, no and off{UNQUOTED}"),
+        *(4, "metadata.name", f"expected a string, got false, which is also how YAML reads n, no and off{UNQUOTED}"),
     ),
     "two of a name": (
         POD.replace("name: idle", "name: main"),

@@ -184,5 +184,5 @@ def _how_to_make_a_text(data: object) -> str:
     """Return advice for a value that was meant as a string."""
     if isinstance(data, bool):
         words = "y, yes and on" if data else "n, no and off"
-        return f", as YAML reads {words}: put it in quotes"
-    return ": put it in quotes" if isinstance(data, int | float) else ""
+        return f", which is also how YAML reads {words}: put the value in quotes"
+    return ": put the value in quotes" if isinstance(data, int | float) else ""

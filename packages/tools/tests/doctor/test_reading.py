@@ -831,7 +831,7 @@ def test_a_list_with_a_malformed_object_is_unknown_for_all_nodes(tmp_path: Path)
     with api_server_of(_Broken) as url:
         look = looks_at_all_nodes(kubeconfig_of(url, tmp_path / "config", {}), budget=Budget())["n1"]
     assert (look.pods.problem, look.slices.problem) == (
-        "API server: items[0].spec.nodeName: expected a string, got 1: put it in quotes",
+        "API server: items[0].spec.nodeName: expected a string, got 1: put the value in quotes",
         "API server: items[0].spec.devices[0]: expected an object, got 'gpu-0'",
     )
 

@@ -169,7 +169,7 @@ class NodeSources:
             raise SourcesError("--kubeconfig and --in-cluster need --node-name, the name of the Node object.")
         files = (self.root, self.checkpoint, self.pods, self.node, self.slices, self.resourceclaims, self.events)
         if self.node_name and not self.uses_api and not any(files):
-            raise SourcesError("--node-name names a Node at the API server: add --kubeconfig FILE or --in-cluster.")
+            raise SourcesError("--node-name names a Node on the API server: add --kubeconfig FILE or --in-cluster.")
         if self.root is None and self.checkpoint is None and self.pod_resources is None:
             self.root = DEFAULT_ROOT
             self._may_be_remote = self.uses_api and not self.plugins

@@ -65,7 +65,7 @@ class Tally:
             (self.held, "held"),
             (self.free, "free"),
             (self.none, "not held and not usable"),
-            (self.unknown, "with unknown owner"),
+            (self.unknown, "with an unknown owner"),
             (self.unhealthy, "not healthy"),
         )
         counts = ", ".join(f"{number:,} {what}" for number, what in parts if number)
