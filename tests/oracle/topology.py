@@ -18,7 +18,7 @@ from tests.oracle.asking import AGREED, Json, Oracle, Verdict, differences
 
 
 def case(random: Random) -> Json:
-    """Return hints from up to three providers for each container and for the whole pod."""
+    """Return a topology policy and a scope, with hints from up to three providers for each container and the pod."""
     nodes = sorted(random.sample(range(8), random.choice((1, 2, 2, 3, 4, 5, 8))))
     containers = ["main", "helper"][: random.randint(1, 2)]
     return {

@@ -89,7 +89,7 @@ def made_in(directory: Path) -> dict[str, int]:
 @pytest.mark.parametrize("umask", [0, 0o022, 0o077] if STORM else [0])
 def test_each_file_has_the_mode_of_the_table_and_each_row_a_file(umask: int) -> None:
     """All programs run at the same time and create files. The table lists only files that the programs create."""
-    with TemporaryDirectory(prefix="dc", dir="/tmp") as top:  # pytest's directory is too long for a socket path
+    with TemporaryDirectory(prefix="dc", dir="/tmp") as top:  # a socket path in pytest's directory may be too long
         made, given = made_by_all_programs(umask, Path(top))
     table = rows()
     found = {path: mode for path, mode in made.items() if path not in given}

@@ -1,6 +1,6 @@
 """The cost of reading a JSON text, estimated before the text is read.
 
-Law: a string without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the string
+Law: a text without a `size_problem` is read in bounded time and in less than 500 MB of memory, including the text
 itself. `FileStore` examines large files with the same function before it writes them, so that they can be read again.
 
 Values are counted by the commas and opening brackets in the text, so commas and brackets inside strings also count. The
@@ -11,7 +11,7 @@ because Go turns it into a whole struct.
 from attrs import frozen
 
 MAX_BYTES = 64 * 1024 * 1024
-"""The maximum size of a string in bytes.
+"""The maximum size of a JSON text in bytes.
 
 A checkpoint with 50,000 allocated devices takes 3 MiB, and a list of 5,000 pods takes 30 MiB.
 """
@@ -31,7 +31,7 @@ _BELOW_ASTRAL = bytes(range(0xF0))  # in UTF-8, a character beyond U+FFFF starts
 
 @frozen
 class Reader:
-    """The cost of reading a JSON string for one kind of reader.
+    """The cost of reading a JSON text for one kind of reader.
 
     `max_values` is how many values the reader can read in time, `value_bytes` is the memory that a value takes, and
     `copies` is how many copies of all strings exist at once.
@@ -54,10 +54,10 @@ OBJECTS = Reader(3_500_000, value_bytes=100, copies=2)
 
 
 def share_of_file(text: bytes, escapes: int = 0) -> int:
-    """Return how many bytes of a state file a JSON text is charged for, including `escapes` bytes of escapes.
+    """Return how many bytes a JSON text counts as in a state file. `escapes` is the number of bytes that escaping adds.
 
-    The number of values is also limited. A string with many values is charged for more bytes than it has, so that it
-    uses the same share of both limits.
+    The number of values is also limited. A text with many values counts as more bytes than it has, so that it uses up
+    the same share of both limits.
     """
     return max(len(text) + escapes, _values(text) * (MAX_BYTES // 2 // STATE.max_values))
 

@@ -141,7 +141,10 @@ def _choose(
 
 
 def choice_of(request: ResourceRequest, question: AskPlugin, inventory: Inventory, ledger: Ledger) -> Choice:
-    """Return the question for a policy: the question for the plugin, plus what is known about the other devices."""
+    """Return the question for a policy: the question for the plugin, plus what a policy may also need.
+
+    These are the devices' NUMA nodes, the devices in use, all devices of the pod, and the affinity.
+    """
     report = inventory.last_report(request.resource)
     states = report.devices.states if report else {}
     of_pod: dict[ResourceName, dict[DeviceId, tuple[NumaNode, ...]]] = {}

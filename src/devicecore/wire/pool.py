@@ -19,7 +19,7 @@ def _pool(package: str) -> DescriptorPool:
     # The default pool refuses a second `v1beta1.Device` or `api.proto`, and plugins may contain their own copies.
     pool = DescriptorPool()
     blob = pkgutil.get_data(package, "descriptors.binpb")  # importlib.resources would also import tempfile
-    assert blob is not None, "only namespace packages cannot contain data"  # noqa: S101 - for mypy
+    assert blob is not None, "this is an ordinary package, in which get_data finds the file"  # noqa: S101 - for mypy
     for file in FileDescriptorSet.FromString(blob).file:
         pool.AddSerializedFile(file.SerializeToString())
     return pool

@@ -194,7 +194,7 @@ class Driver(DraDriver):
         )
 
     def _fault(self, method: str) -> str | None:
-        """Return this call's fault, or raise the error of a fault that precedes the driver's work."""
+        """Return this call's fault, or raise the fault's error if the fault takes effect before the driver's work."""
         fault = self.world.call("driver")
         if fault == "power cut before":
             raise PowerCutError
@@ -209,7 +209,7 @@ class Driver(DraDriver):
     def _spoilt(
         self, method: str, fault: str | None, answer: dict[ClaimUid, Result], empty: Result, failed: Result
     ) -> dict[ClaimUid, Result]:
-        """Return the answer as changed by a fault that follows the driver's work, or raise the fault's error."""
+        """Apply a fault that takes effect after the driver's work: return the changed answer or raise the error."""
         first = next(iter(answer))
         if fault == "power cut after":
             raise PowerCutError

@@ -67,8 +67,8 @@ def test_a_container_crashes_with_the_back_off_of_a_kubelet() -> None:
     assert "back-off 5m0s" in str(at(crash, 3600.0).waiting)
 
 
-def test_a_container_that_a_probe_stops_waits_for_the_back_off_of_its_end_before() -> None:
-    """The first two restarts are immediate, and so are later restarts if the container ran longer than its back-off."""
+def test_the_back_off_after_a_failed_probe_counts_from_the_previous_exit() -> None:
+    """The first two restarts are immediate, and so is a later one if the previous exit is at least a back-off ago."""
     stopped = parse("not-live after 2s")[""]
     assert (at(stopped, 1).is_ready, at(stopped, 2).restarts, at(stopped, 4).restarts) == (True, 1, 2)
     waiting = at(stopped, 6)

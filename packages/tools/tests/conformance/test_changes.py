@@ -1,4 +1,7 @@
-"""A driver that handles changes to its devices wrongly fails only the checks for that fault."""
+"""A driver that handles changes to its devices wrongly fails the checks for that fault.
+
+It fails no others except those in `breaks_too`.
+"""
 
 from tests.conformance.harness import fault_test
 

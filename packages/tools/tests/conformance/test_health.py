@@ -1,4 +1,7 @@
-"""A driver with a fault in its health reports fails only the checks for that fault."""
+"""A driver with a fault in its health reports fails the checks for that fault.
+
+It fails no others except those in `breaks_too`.
+"""
 
 import pytest
 from attrs import evolve

@@ -1,4 +1,4 @@
-"""A driver that prepares claims wrongly fails only the checks for that fault."""
+"""A driver that prepares claims wrongly fails the checks for that fault, and no others except those in `breaks_too`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""A driver whose process misbehaves fails only the checks for that fault."""
+"""A driver whose process misbehaves fails the checks for that fault, and no others except those in `breaks_too`."""
 
 from tests.conformance.harness import fault_test
 

@@ -1,4 +1,7 @@
-"""A driver with a fault in its rolling update fails only the checks for that fault."""
+"""A driver whose instances work together wrongly fails the checks for that fault.
+
+It fails no others except those in `breaks_too`.
+"""
 
 from devicecore_tools.conformance.dra import CHECKS
 from devicecore_tools.conformance.faults.drivers.rolling_update import RollingDriver

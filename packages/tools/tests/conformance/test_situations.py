@@ -1,4 +1,7 @@
-"""A driver that leaves the wrong things behind for its claims after an event fails only the checks for that fault."""
+"""A driver that mishandles its claims after an event, or constantly misbehaves, fails the checks for that fault.
+
+It fails no others except those in `breaks_too`.
+"""
 
 from devicecore_tools.conformance.dra.checks.situations import CELLS, NO_CELL
 from tests.conformance.harness import BY_NAME, fault_test

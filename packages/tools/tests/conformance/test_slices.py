@@ -1,4 +1,4 @@
-"""A driver with a fault in its slices fails only the checks for that fault."""
+"""A driver with a fault in its slices fails the checks for that fault, and no others except those in `breaks_too`."""
 
 import pytest
 from attrs import evolve

@@ -1,4 +1,7 @@
-"""A driver that unprepares claims wrongly, or has a fault in its state, fails only the checks for that fault."""
+"""A driver that unprepares claims wrongly, or mishandles its stored state, fails the checks for that fault.
+
+It fails no others except those in `breaks_too`.
+"""
 
 from tests.conformance.harness import fault_test
 

@@ -153,7 +153,7 @@ def test_a_plugin_that_keeps_exiting_is_found_while_it_is_watched(tmp_path: Path
     """A plugin that is replaced hours later is not counted, and a restart of the kubelet clears the count."""
 
     def make(socket: str, at: float) -> None:
-        place = (tmp_path / "device-plugins" / socket).resolve()  # a path that contains .. is too long for a socket
+        place = (tmp_path / "device-plugins" / socket).resolve()  # with .., the path may be too long for a socket
         place.unlink(missing_ok=True)
         with closing(unix_socket(AF_UNIX)) as made:
             made.bind(str(place))

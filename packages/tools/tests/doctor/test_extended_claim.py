@@ -15,7 +15,7 @@ Json = dict[str, object]
 
 
 def init(**sizes: int) -> Json:
-    """Return an init container that is not restarted."""
+    """Return an ordinary init container, which runs to completion."""
     return {"sizes": sizes, "is_init": True}
 
 

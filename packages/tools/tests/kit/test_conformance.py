@@ -1,4 +1,6 @@
-"""Every check of device plugins fails on a plugin with the check's fault, and no other check does.
+"""Every check of device plugins fails on a plugin with the check's fault.
+
+Other checks pass on this plugin, except those in the fault's `breaks_too`.
 
 Faults that need restarts are tested in a separate file, so that two workers can share the work.
 """

@@ -158,7 +158,7 @@ def _decode_list(value: list[Json]) -> Decoded:
     return Decoded(0, CheckpointData(tuple(entry.frozen() for entry in entries.items) if entries else None, {}))
 
 
-# --- the types of fields that only this file has ----------------------------------------------------------------------
+# --- fields of types that occur only in a checkpoint ------------------------------------------------------------------
 
 
 def _into_bytes(old: bytes | go.Slice[int] | None, value: Json) -> bytes | go.Slice[int] | None:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from devicecore_fleet.fleet.fleet import Fleet
 
 END_WITHIN = 10.0
-"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+"""The process ends at most this many seconds after SIGTERM or SIGINT, even if something hangs."""
 
 CONTROL = "DEVICECORE_FLEET"
 """The environment variable that contains the path of the socket for commands."""
@@ -145,9 +145,9 @@ def run(
 ) -> int:
     """Run the nodes that FILE describes.
 
-    The nodes register at the API server, run the pods that a scheduler sends them, and report what a kubelet would. On
-    a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C stops the fleet: Nodes and pods
-    stay, and a restarted fleet continues with them.
+    The nodes register with the API server, run the pods that a scheduler sends them, and report what a kubelet would.
+    On a terminal, a live view shows nodes as rows and devices as cells. SIGTERM or Ctrl-C stops the fleet: Nodes and
+    pods stay, and a restarted fleet continues with them.
 
     \b
     $ devicecore fleet run fleet.yaml --kubeconfig ~/.kube/config --root /var/lib/fleet

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from devicecore.plugins.simulated import SimulatedPlugin
 
 END_WITHIN = 10.0
-"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+"""The process ends at most this many seconds after SIGTERM or SIGINT, even if something hangs."""
 
 _DEFAULT_DIRECTORY = "/var/lib/kubelet/device-plugins"
 

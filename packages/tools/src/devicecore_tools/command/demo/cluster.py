@@ -255,7 +255,10 @@ class SimulatedProcess:
 
     @property
     def status(self) -> int | None:
-        """The exit status: minus the signal's number if a signal killed the process, or None while it is running."""
+        """The exit status, or None while the process is running.
+
+        If a signal killed the process, the status is the negative of the signal's number.
+        """
         return self._process.poll()
 
     @property

@@ -362,7 +362,7 @@ def describe(node: ClusterNode) -> str:
 
 
 def abridged(value: object) -> object:
-    """Return JSON with long lists and strings shortened."""
+    """Return JSON in which each list of strings is cut after its first string, and other long strings are shortened."""
     match value:
         case [str(first), _, *_]:
             return [first, f"... and {len(value) - 1} more"]

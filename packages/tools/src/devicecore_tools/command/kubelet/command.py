@@ -35,7 +35,7 @@ STATE_NAME = "state.json"
 """The file in `--root` that contains the state that the live view shows."""
 
 END_WITHIN = 5.0
-"""Seconds after SIGTERM or SIGINT until the process ends, even if something hangs."""
+"""The process ends at most this many seconds after SIGTERM or SIGINT, even if something hangs."""
 
 IN_CLUSTER = "devicecore.kubelet"
 """The group of the entry point `cluster`, which makes a node part of a cluster, as `Outside` describes."""

@@ -296,7 +296,7 @@ PRE_STARTS = Observation(
 )
 ALLOCATES = Observation(
     "allocates-{}",
-    "Allocate is called, {}, and Allocate is called again, for one device and for two.",
+    "Allocate is called, {}, and Allocate is called again for the same devices.",
     "answers with the same device nodes and everything else that was given before",
     f"{RESTARTS} Containers start as before, and the kubelet remembers which ids they have. {ALLOCATE}",
     _allocates,

@@ -21,14 +21,16 @@ How to add a check
 
    The function's name is the check's name. A "must" check runs by default. Other checks run by default only if they
    have `core=True`, and otherwise only in a full run. **A check fails only for its own subject**: it prepares itself
-   with methods that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault fails one check.
+   with methods that raise `Skip` (`calls.ready`, `claims.new`, `registration.instance`), so one fault rarely fails
+   several checks.
 2. A check that needs a restart, a reboot or a quiet time is a generator, decorated with `across(EVENT, ...)`; see
    `checks/events`. The generator yields where the event happens. All checks for an event share one occurrence.
    `driver.registration.returns[...]` says how the driver came back.
 3. A check of what the driver reports on startup is decorated with `at_start(...)`. A check after which the driver may
    need a restart is decorated with `at_the_end(...)`. `checks/__init__.py` defines the order of these stages, and of
    the modules in each.
-4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails only this check.
+4. Add a fault to `conformance/faults/drivers/<group>.py`: a subclass of the good driver that fails this check. If other
+   checks cannot pass because of the fault, list them in `breaks_too`.
 
 A check leaves nothing behind. Claims that the check created with `driver.claims.new` are unprepared and deleted after
 the check. API server faults end with the `driver.faults` block, and the server's absence ends with the

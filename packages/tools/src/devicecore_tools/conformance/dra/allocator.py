@@ -106,7 +106,7 @@ class Allocator:
         if len(offered) > _ENOUGH and not _asks_for_all(spec):
             used = {one.key for one in taken}
             some = [one for one in offered if one.key not in used][:_ENOUGH]
-            with suppress(AllocationError):  # the claim's selectors may need other devices
+            with suppress(AllocationError):  # the claim may need devices that are not in `some`
                 return self._allocate(spec, some, slices, taken, is_trial=is_trial)
         return self._allocate(spec, offered, slices, taken, is_trial=is_trial)
 

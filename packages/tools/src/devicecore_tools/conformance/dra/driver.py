@@ -24,8 +24,11 @@ from devicecore_tools.conformance.processes import Waits
 from devicecore_tools.testing.api_server import Fault, LocalApiServer
 from devicecore_tools.testing.dra_pools import PublishedPool, bodies_in
 
-_MAX_RENEWALS = 6  # renewals per run; more are allowed until all have taken `_MAX_RENEWING` in total
-_MAX_RENEWING = 10.0  # seconds
+_MAX_RENEWALS = 6
+"""This many renewals are always allowed in a run. More are allowed until the total time exceeds `_MAX_RENEWING`."""
+
+_MAX_RENEWING = 10.0
+"""After this many seconds of renewing, no renewal beyond `_MAX_RENEWALS` is started."""
 
 
 @define
@@ -149,7 +152,7 @@ class DriverUnderTest:
 
         Return whether the driver is registered again with complete pools.
 
-        The driver is renewed only a few times in a run, because that takes time.
+        The time that all renewals of a run may take is limited.
         """
         if self._renewals >= _MAX_RENEWALS and self._renewing > _MAX_RENEWING:
             return False

@@ -35,8 +35,8 @@ class DriverTestSettings:
             deleted. Slices are deleted only after that time, which extends the run.
         grace: how long the driver may take to exit after SIGTERM. Kubernetes gives a pod 30 seconds by default.
         quiet: how long the driver is observed without being called.
-        outage: how long the API server is unavailable. Drivers that look for obsolete claims often do so every ten
-            seconds.
+        outage: how long the API server is unavailable in the checks of an outage. Drivers that look for obsolete claims
+            often do so every ten seconds.
         provoke_devices: a shell command that adds or removes devices. Placeholders are replaced.
         undo_devices: a shell command that undoes the change made by `provoke_devices`.
         kills: how many times the driver is killed during a prepare call.

@@ -183,8 +183,9 @@ def why_incomplete(pods: Collection[PodSeen], holders: Collection[str], *, is_of
     """Return why a list of pods may be missing pods on a checkpoint's node, or an empty string if it is complete.
 
     A list does not say whether it was requested with a namespace or a selector, so that must be inferred from its pods.
-    If pods were listed across all namespaces, at least one node has pods from two namespaces, because every node in a
-    cluster runs system pods. If pods were not selected by labels, they have no label in common.
+    If pods were listed across all namespaces, at least one node should have pods from two namespaces: every node in a
+    cluster runs system pods, and at least one also runs other pods. If pods were not selected by labels, they should
+    have no label in common.
 
     Args:
         pods: the list.

@@ -461,7 +461,7 @@ class PodSeen:
             it.
         tolerations: the pod's tolerations for Node taints.
         labels: the pod's labels with their values, except those that controllers add.
-        made_at: the pod's creation time at the API server, in seconds since 1970, or None if that is not known.
+        made_at: the pod's creation time according to the API server, in seconds since 1970, or None if unknown.
         said: the reason and message in the pod's status, such as a kubelet's refusal.
         waiting: by container name, the reason and message of each container that is waiting or could not be started.
     """

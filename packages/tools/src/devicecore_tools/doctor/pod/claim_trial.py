@@ -1,7 +1,8 @@
 """Finds the devices that ResourceClaims get on one node or all nodes of a cluster, or changes that would help.
 
-Laws: Every answer and every proposed change is the result of a trial with `devicecore.domain.allocation`. If an object
-that a claim needs was not read, or an expression cannot be evaluated here, the answer lists the claim as undecided.
+Laws: an answer contains devices only if a trial with `devicecore.domain.allocation` has allocated them. A change is in
+`ClaimAnswer.changes` only if a trial has succeeded with this change. If the trial of the claims cannot be decided, for
+example because an expression cannot be evaluated here, the answer is unknown, or lists the claims as undecided.
 """
 
 from collections import defaultdict

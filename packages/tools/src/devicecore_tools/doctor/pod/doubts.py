@@ -63,8 +63,8 @@ def doubts(pod: Pod, facts: Facts, policy: Policy) -> Iterator[str]:
 def still_prepared(chosen: Iterable[Taken], facts: Facts) -> Iterator[str]:
     """Yield a sentence for each of the pod's devices that is still prepared here for a different ResourceClaim.
 
-    The scheduler knows only the claims at the API server. Deleting or changing a claim by force frees its devices
-    there, but the driver on the node may still hold them and refuse to prepare them again.
+    The scheduler knows only what the API server says about claims. Once a claim is deleted or changed by force, the
+    scheduler considers its devices free, but the driver may still hold them and refuse to prepare them again.
     """
     prepared = {one.key: one.claim for one in (facts.look.claims.value or ClaimsSeen()).devices}
     for one in chosen:

@@ -33,7 +33,7 @@ _SHORTEST = 15  # characters of the shortest refusal; pasted text may have 600,0
 _ALLOCATE, _UNEXPECTED = "Allocate failed due to ", ", which is unexpected"
 _LOGGED = re.compile(r'" err="([^"]+(?:"[^"=]+"[^"]+)*)"(?= \w+=|$)')
 _INSIDE_OF_ANOTHER = re.compile(rf"{_ALLOCATE}\s*$|Pod resize \S+: \{{")
-"""The text before a message that is quoted in a longer message, which describes the effect on the pod."""
+"""Matches the text before a message that a longer message quotes. Only the longer one says what happens to the pod."""
 
 
 def find_all(text: str) -> tuple[Match, ...]:

@@ -588,7 +588,7 @@ def trial_node(
     stopped, restart = _stopped(facts, tolerations)
     if not stopped and (stopped := topology.problem_on(machine)):
         restart = "allow that many NUMA nodes there, or use the policy none, and restart the kubelet"
-    # A static pod has a different UID in the kubelet than at the API server.
+    # A static pod has one UID in the kubelet and a different one on the API server.
     here = {
         PodUid(next(iter(pod.other_uids), pod.pod.uid)): pod for pod in (*facts.pods.here, *facts.pods.perhaps_here)
     }

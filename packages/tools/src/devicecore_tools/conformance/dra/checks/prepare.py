@@ -878,7 +878,7 @@ def ignores_the_configuration_of_other_drivers(driver: DriverUnderTest) -> str:
     clause=CONTRACT,
 )
 def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
-    """The driver is asked to prepare an existing and a deleted claim with one request, in both orders."""
+    """The driver is asked to prepare an existing claim and a deleted one in one call, then again in the other order."""
     driver.calls.require_repeating()
     good = driver.calls.ready()
     bad = driver.claims.on(good.devices[0])

@@ -530,7 +530,7 @@ class ReplacesTheDeviceStatus(GoodDriver):
 
 @fails("reports-the-status-of-each-device")
 class ReportsTheLastDevice(GoodDriver):
-    """The driver writes the status of a claim's devices one after another, each time without the others."""
+    """The driver writes the statuses of a claim's devices one at a time, and each write drops its previous one."""
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
         devices = super().prepare_claim(claim, context)

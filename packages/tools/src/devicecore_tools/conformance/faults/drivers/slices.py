@@ -109,7 +109,7 @@ class NamesPoolsByStart(GoodDriver):
 
 @fails("completes-its-pools-after-a-restart")
 class AddsSlicesAtEachStart(GoodDriver):
-    """The driver's slices are named after the process, and the driver does not recognize slices with other names."""
+    """The names of the driver's slices end with its process ID, and it does not recognize slices with other names."""
 
     breaks_too = {"publishes-despite-conflicts": "The driver's pools are incomplete after the start of this check."}
 

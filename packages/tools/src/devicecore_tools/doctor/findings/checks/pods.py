@@ -1,6 +1,6 @@
 """Checks of pods that are bound to the node: refused pods, and pods whose containers cannot start.
 
-Law: these checks use only the statuses of pods. `devicecore_tools.doctor.account` covers everything else.
+Law: these checks find only problems that the statuses of pods report.
 """
 
 import re
