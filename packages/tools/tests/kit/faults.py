@@ -96,6 +96,8 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("old-version", CALM[:7]),
     ("registers-early", CALM[:1]),
     ("absolute-endpoint", CALM[:7]),
+    ("long-endpoint", CALM[:7]),
+    ("gives-a-long-variable", ["gives-short-variables"]),
     ("bad-name", CALM[:7]),
     ("watched-deaf", CALM[:7]),
     ("no-options", CALM[:7]),

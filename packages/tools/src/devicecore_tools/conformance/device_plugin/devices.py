@@ -159,6 +159,11 @@ class ListedDevices:
         """Note the name of the check that begins, and how many devices must suffice for it."""
         self.check, self._needs_few = check, self.starts_slowly or self.slowest > _SLOW_CALL
 
+    def wait_for_devices(self) -> None:
+        """If the plugin has had a healthy device before, wait until it lists one; a new process may list them late."""
+        if self.was_allocated:
+            self.wait_for_healthy(self.settings.timeout)
+
     def wait_for_healthy(self, limit: float) -> None:
         """Wait until the plugin lists a healthy device, but no longer than the given number of seconds."""
         with suppress(Skip):  # there is no time left, or the plugin is gone

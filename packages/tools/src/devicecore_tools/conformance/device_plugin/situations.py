@@ -89,6 +89,7 @@ class Situation:
         if len(in_this_life) > 1 and plugin.lists.was_allocated:
             self.silence = _silence(plugin, len(in_this_life))
         plugin.registration.connected()
+        plugin.lists.wait_for_devices()
         try:
             self._call(plugin, plugin.lists.healthy)
         except Skip as skip:  # the event happens all the same

@@ -93,6 +93,8 @@ PLUGIN_FAULTS: dict[str, str] = {
     "old-version": "registers-a-supported-version",
     "registers-early": "serves-before-it-registers",
     "absolute-endpoint": "registers-an-endpoint-in-the-directory",
+    "long-endpoint": "registers-an-endpoint-in-the-directory",
+    "gives-a-long-variable": "gives-short-variables",
     "bad-name": "registers-an-extended-resource-name",
     "watched-deaf": "answers-notify-registration-status",
     "no-options": "answers-options",

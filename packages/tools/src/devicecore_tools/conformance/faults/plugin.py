@@ -36,7 +36,8 @@ MOUNTING = {
     *("removes-former-mounts", "clears-its-mounts-at-sigterm", "gives-a-lost-path", "recreates-its-mounts"),
 }
 KUBELET = DIRECTORY / "kubelet.sock"
-SOCKET = DIRECTORY / (f"dp.{int(time.time())}" if FAULT == "start-second" else "chip.sock")
+NAMES = {"start-second": f"dp.{int(time.time())}", "long-endpoint": f"{76 * 'c'}"}
+SOCKET = DIRECTORY / NAMES.get(FAULT, "chip.sock")
 OTHER_SOCKET = DIRECTORY / "board.sock"
 SICK = DIRECTORY / "sick"
 WAS_SICK_AT_START = SICK.exists()
@@ -129,7 +130,8 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
 
 def variables(ids: list[str], name: str = "CHIPS") -> dict[str, str]:
     """Return the variables for a container with these devices."""
-    given = {name: ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
+    long = {"CHIPS_MAP": 45_000 * "chip" if len(ids) > 2 else ""} if FAULT == "gives-a-long-variable" else {}
+    given = long | {name: ids[-1] if FAULT == "sets-the-last" else ",".join(ids)}
     if FAULT == "prints-a-secret":
         given["CHIP_LICENSE_KEY"] = "a-key-that-is-secret"
         print(f"the container gets {given}", flush=True)
@@ -285,9 +287,9 @@ class Plugin:
                 time.sleep(0.02)
                 STATE.write_bytes(b"{}")
             taken.update(ids)
-            known = {device.ID for device in devices()}.issuperset(ids) or (
-                FAULT == "accepts-what-is-gone" and ids == ["c0"]
-            )
+            known = {device.ID for device in devices()}.issuperset(ids)
+            if FAULT == "accepts-what-is-gone" and not known and ids == ["c0"]:
+                known, ids = True, []
             if FAULT in {"reads-numbers", "shares"} and not known and all(id_[1:].isdigit() for id_ in ids):
                 known, ids = True, ids if FAULT == "reads-numbers" else ["c0"]
             if not known and FAULT == "raises-for-unknown-devices":
