@@ -162,7 +162,7 @@ bench: $(VENV)/.dev ## compare our performance with that of Kubernetes' own devi
 demo: $(VENV)/.runtime ## see devicecore at work on this machine; KEEP=1 keeps the files of its two nodes
 	@$(BIN)/devicecore demo $(if $(KEEP),--keep)
 
-zipapp: $(VENV)/.runtime ## write devicecore.pyz: doctor, why, fits and checkpoint in one file that needs only Python
+zipapp: $(VENV)/.runtime ## write devicecore.pyz: doctor, why, fits, nodes and checkpoint in one file that needs only Python
 	@$(BIN)/python tools/make_zipapp.py
 
 dist: $(VENV)/.dist ## write wheels and source distributions to dist/, and try them in new environments of each Python on this machine

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -82,13 +83,11 @@ def run_each(pyz: Path, commands: Sequence[Sequence[str]]) -> list[tuple[int, st
 def test_the_help_lists_first_what_the_file_can_run(pyz: Path) -> None:
     said = run(pyz, "--help").stdout
     can_run, _, others = said.partition("\nCommands:")[2].partition("Commands that need an installation:")
-    assert [line.split()[0] for line in can_run.splitlines() if line] == [
-        "checkpoint",
-        "doctor",
-        "fits",
-        "nodes",
-        "why",
-    ]
+    commands = ["checkpoint", "doctor", "fits", "nodes", "why"]
+    assert [line.split()[0] for line in can_run.splitlines() if line] == commands
+    for page in ("README.md", "docs/install.md"):
+        text = " ".join((ROOT / page).read_text(encoding="utf-8").split())
+        assert sorted(re.findall(r"`(\w+)`", text.partition("The file runs ")[2].partition(".")[0])[:5]) == commands
     assert {line.split()[0] for line in others.splitlines() if line} >= {"conformance", "demo", "fleet", "kubelet"}
 
 

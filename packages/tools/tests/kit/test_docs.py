@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from devicecore_tools.conformance.device_plugin import CHECKS, Settings
 from tests.kit.faults import EXPENSIVE, RESTARTS
 
@@ -54,6 +55,24 @@ def test_the_tests_in_the_guide_pass(tmp_path: Path, name: str, number: int) -> 
     command = [sys.executable, "-m", "pytest", "-q", "-pno:cacheprovider", "-pno:hypothesispytest", "-pno:pytest_cov"]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=120)
     assert f"{number} passed" in ran.stdout, ran.stdout
+
+
+def test_the_commands_without_a_cluster_have_the_arguments_of_the_manifests() -> None:
+    page = (DOCS / "gpu-in-kind.md").read_text(encoding="utf-8")
+    by_hand = re.findall(r"^\$ (devicecore (?:plugin|dra-driver) .*)$", page, re.MULTILINE)
+    manifests = [(DOCS.parent / "deploy" / "kind" / f"{name}.yaml").read_text() for name in ("plugin", "driver")]
+    containers = [
+        container
+        for one in yaml.safe_load_all("\n---\n".join(manifests))
+        if one["kind"] == "DaemonSet"
+        for container in one["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(by_hand) == len(containers) == 3
+    for command, container in zip(by_hand, containers, strict=True):
+        for argument in container["args"]:
+            option, _, value = argument.partition("=")
+            if option != "--pod-uid":  # there is no rolling update
+                assert f"{option} {'' if '$' in value else value}" in f"{command} "
 
 
 def test_the_guides_import_nothing_from_the_tests() -> None:

@@ -35,9 +35,19 @@ source_options = option_group(
     ),
     path_option("--node", "FILE", "The Node: what `kubectl get node NAME -o json` prints."),
     path_option("--events", "FILE", "Events: what `kubectl get events -A -o json` prints."),
-    path_option("--claims", "FILE", "The kubelet's claims file, dra_manager_state, if it is not in --root."),
+    path_option(
+        "--claims",
+        "FILE",
+        "The kubelet's claims file, dra_manager_state, if it is not in --root. For `why` about a claim or a waiting "
+        "pod: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`.",
+    ),
     path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
-    path_option("--slices", "FILE", "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."),
+    path_option(
+        "--slices",
+        "FILE",
+        "What DRA drivers publish: what `kubectl get resourceslices -o json` prints. For `why`, as with --claims: "
+        "`kubectl get resourceslices,deviceclasses,nodes -o json`.",
+    ),
     path_option(
         "--kubeconfig",
         "FILE",
