@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from attrs import evolve
 
-from devicecore.domain.checks import checked, expected, tuple_of
+from devicecore.domain.checks import checked, expected, repeated, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import DeviceNotFoundError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
@@ -37,6 +37,7 @@ class SimulatedPlugin(DevicePlugin):
     Raises:
         InvalidResourceNameError: a kubelet would not accept the name, or no name is given.
         TypeError: an element of `devices` is not a device.
+        ValueError: two devices have the same id.
     """
 
     def __init__(
@@ -83,7 +84,12 @@ class SimulatedPlugin(DevicePlugin):
         return unsubscribe
 
     def set_devices(self, devices: Iterable[Device]) -> None:
-        """Replace the devices."""
+        """Replace the devices.
+
+        Raises:
+            TypeError: an element of `devices` is not a device.
+            ValueError: two devices have the same id.
+        """
         listed = _by_id(devices)
         self._change(lambda _: listed)
 
@@ -109,7 +115,10 @@ class SimulatedPlugin(DevicePlugin):
 
 
 def _by_id(devices: Iterable[Device]) -> dict[DeviceId, Device]:
-    return {device.id: device for device in tuple_of(devices, Device, "SimulatedPlugin.devices")}
+    listed = tuple_of(devices, Device, "SimulatedPlugin.devices")
+    if (twice := repeated(device.id for device in listed)) is not None:
+        raise ValueError(expected("SimulatedPlugin.devices", "different ids", twice) + " twice")
+    return {device.id: device for device in listed}
 
 
 def variable_of(resource: ResourceName) -> str:
