@@ -55,6 +55,17 @@ def test_a_pod_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> 
     assert "the scheduler may still refuse the pod" in printed
 
 
+def test_a_version_that_no_api_server_serves_is_refused(tmp_path: Path, capsys: Capsys) -> None:
+    for version, current in (("apps/v1beta2", "apps/v1"), ("batch/v1beta1", "batch/v1")):
+        (file := tmp_path / "old.yaml").write_text(
+            json.dumps({"apiVersion": version, "kind": "Deployment", "spec": {}})
+        )
+        assert main(["fits", str(file)]) == 2
+        said = capsys.readouterr().err
+        assert f"apiVersion: {version} was removed in Kubernetes 1." in said
+        assert f"write {current}" in said
+
+
 @pytest.mark.parametrize("kind", ["Deployment", "CronJob"])
 def test_a_pod_of_a_workload_is_tried(place: Path, capsys: Capsys, kind: str) -> None:
     container = {"name": "main", "image": "i", "resources": {"limits": {GPU: "1"}}}

@@ -21,6 +21,7 @@ from devicecore.domain.dra.slices import AttributeValue, PublishedDevice, Versio
 from devicecore.domain.errors import DocumentError, InvalidResourceNameError
 from devicecore.domain.model import resource_name
 from devicecore.domain.names import is_dns_label, is_dns_subdomain, is_label_value, is_qualified_name
+from devicecore.domain.text import foreign_text, listed
 from devicecore.domain.topology import MAX_ALLOWABLE_NUMA_NODES, Policy, PolicyOptions, Scope, Topology
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
 from devicecore.system.files import read_file
@@ -481,7 +482,8 @@ def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
     pattern, command = value["nodes"].text(), tuple(value["do"].text().split())
     chosen = {id(group): group for name, group in fleet.nodes() if fnmatch.fnmatchcase(name, pattern)}
     if not chosen:
-        value["nodes"].refuse(f"expected the name of a node, or a pattern such as dgx-*, got {pattern!r}")
+        names = listed([name for name, _ in fleet.nodes()])
+        value["nodes"].refuse(f"there is no node {foreign_text(pattern, 100)}; the nodes are {names}")
     for group in chosen.values():
         if problem := check_command(command, group):
             value["do"].refuse(problem)

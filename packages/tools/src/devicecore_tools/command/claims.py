@@ -49,6 +49,14 @@ WORKLOADS = ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "Job", "Cro
 """The kinds of objects that contain a template for pods."""
 
 
+_REMOVED = {
+    **dict.fromkeys(("extensions/v1beta1", "apps/v1beta1", "apps/v1beta2"), ("1.16", "apps/v1")),
+    "batch/v2alpha1": ("1.21", "batch/v1"),
+    "batch/v1beta1": ("1.25", "batch/v1"),
+}
+"""For each former version of a workload, the release that removed it, and the version to use."""
+
+
 @frozen
 class Wanted:
     """What a question is about: the pods and claims in a file, and all documents of the file.
@@ -166,10 +174,15 @@ def _waiting_pod(item: Value) -> Value | None:
 
 
 def pod_of_workload(item: Value) -> Value | None:
-    """Return the first pod that a workload's controller creates, or None if the object is not a workload."""
+    """Return the first pod that a workload's controller creates, or None if the object is not a workload.
+
+    Raises DocumentError if the workload has a version that no supported API server serves.
+    """
     kind = item["kind"].text("")
     if kind not in WORKLOADS:
         return None
+    if (gone := _REMOVED.get(item["apiVersion"].text(""))) is not None:
+        item["apiVersion"].refuse(f"{item['apiVersion'].data} was removed in Kubernetes {gone[0]}: write {gone[1]}")
     spec = item["spec"]["jobTemplate"]["spec"] if kind == "CronJob" else item["spec"]
     template = item["template"] if kind == "PodTemplate" else spec["template"]
     names = {"name": item["metadata"]["name"].data, "namespace": item["metadata"]["namespace"].data}
