@@ -196,6 +196,18 @@ def test_what_the_user_says_about_the_node_is_added_to_it() -> None:
     assert node["status"] == status
 
 
+def test_the_namespaces_of_the_users_objects_are_created() -> None:
+    own = [
+        {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "ml"}},
+        {"kind": "ConfigMap", "metadata": {"name": "a", "namespace": "labeled"}},
+        {"kind": "Namespace", "metadata": {"name": "labeled", "labels": {"a": "b"}}},
+    ]
+    with Environment(DriverTestSettings(objects=own)) as environment:
+        spaces = {one["metadata"]["name"]: one["metadata"] for one in environment.api.objects("Namespace")}
+    assert "ml" in spaces
+    assert spaces["labeled"]["labels"]["a"] == "b"
+
+
 def test_devices_that_are_published_after_an_empty_pool_are_waited_for() -> None:
     checks = [BY_NAME["completes-its-pools"], BY_NAME["prepares-a-claim"]]
     report = run(command("FindsItsDevicesLate"), settings=QUICK, checks=checks)

@@ -80,7 +80,7 @@ class Environment:
             stack.enter_context(self.api)
             self.api.kubeconfig(root / "kubeconfig")
             self.api.create(_node(self.node))
-            for one in self._settings.objects:
+            for one in sorted(self._settings.objects, key=lambda one: one.get("kind") != "Namespace"):
                 if one.get("kind") not in CLAIM_KINDS:
                     self._add(one)
             self._cleanup = stack.pop_all()
@@ -202,11 +202,14 @@ class Environment:
             self.has_cdi = True
 
     def _add(self, one: Mapping[str, Any]) -> None:
-        """Create one of the user's objects.
+        """Create one of the user's objects, and its namespace if that does not exist.
 
         If the object describes the run's own Node, merge the object into that Node.
         """
         metadata = one.get("metadata") or {}
+        known = {space["metadata"]["name"] for space in self.api.objects("Namespace")}
+        if metadata.get("namespace", "default") not in known:
+            self.api.create({"kind": "Namespace", "metadata": {"name": metadata["namespace"]}})
         if (one["kind"], metadata.get("name")) != ("Node", self.node):
             self.api.create(dict(one))
             return
