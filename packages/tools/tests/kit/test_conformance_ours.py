@@ -1,4 +1,4 @@
-"""What `serve_plugin` serves passes every check, with Register and with the plugin watcher."""
+"""A plugin that devicecore serves fails no check, with Register and with the plugin watcher."""
 
 import sys
 from concurrent.futures import ThreadPoolExecutor

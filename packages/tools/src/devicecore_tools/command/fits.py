@@ -1,6 +1,6 @@
 """`devicecore fits`: whether a pod fits on a node, which devices it gets, and what could be changed if it does not fit.
 
-Law: every answer about a node is the result of a trial (`devicecore_tools.doctor.pod.trial`).
+Law: a pod is said to fit only if a trial (`devicecore_tools.doctor.pod.trial`) has admitted it.
 """
 
 import errno

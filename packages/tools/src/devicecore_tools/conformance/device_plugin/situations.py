@@ -1,8 +1,7 @@
 """Situations for device plugins: events that happen to a plugin, and what is observed after each of them.
 
-Law: each check is a cell in a table of events by observations, for calls with one id and with several. All cells of an
-event share one occurrence of the event. For every other cell, `OTHER_CELLS` or `WHY_NOT` contains the check that covers
-it, or the reason why the cell is empty.
+Law: each check is a cell in a table of events by observations. All cells of an event share one occurrence of the event.
+For every other cell, `OTHER_CELLS` or `WHY_NOT` contains the check that covers it, or the reason why the cell is empty.
 """
 
 from collections.abc import Callable, Mapping, Sequence

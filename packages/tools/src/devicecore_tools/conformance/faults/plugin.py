@@ -3,7 +3,7 @@
 The plugin uses protobuf messages and gRPC like third-party plugins, and does not use `serve_plugin`. If `PLUGIN_FAULTS`
 names no check for a value of FAULT, that value does not select a fault, but something that correct plugins also do.
 
-Law: without a fault, every check passes on the plugin.
+Law: without a fault, no check fails on the plugin.
 """
 
 import math

@@ -1,7 +1,7 @@
 """Proposes small changes after which claims may get devices: edits, releases, omitted parts and tolerations.
 
-Law: a proposed change is only a candidate. `devicecore_tools.doctor.pod.claim_trial` tries each candidate, and shows
-only candidates that help.
+Law: a proposed change is only a candidate. `devicecore_tools.doctor.pod.claim_trial` tries candidates while there is
+time, and shows only candidates that help.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,6 +1,6 @@
 """Registration: what the driver says about itself, and whether a kubelet finds it again after restarts.
 
-Law: a check here fails only for something that prevents, or could prevent, a kubelet from calling the driver.
+Law: a "must" check here fails only for something that prevents, or could prevent, a kubelet from calling the driver.
 """
 
 import math

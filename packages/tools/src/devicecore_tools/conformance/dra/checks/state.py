@@ -1,6 +1,6 @@
 """The driver's state on disk: whether it survives a kill at any time, and whether it survives damaged files.
 
-Law: a device is never in two claims, even after files have been damaged or lost.
+Law: an unshared device is never in two claims, even after files have been damaged or lost.
 """
 
 import threading
