@@ -93,11 +93,11 @@ CORE_TESTS := tests/unit tests/allocation tests/contract/test_policy.py \
   packages/tools/tests/judge/test_allocation_judge.py packages/tools/tests/command/test_checkpoint_repair.py
 
 branches: $(VENV)/.dev ## the branch coverage of each part of the core, by the tests that test it; half a minute
-	@$(BIN)/pytest --quiet --numprocesses=4 --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) $(CORE_TESTS)
+	@$(BIN)/pytest --quiet --numprocesses=4 -ppytest_cov --cov-report= $(FULLY_TESTED:%=--cov=devicecore.%) $(CORE_TESTS)
 	@$(BIN)/python tools/coverage_of_parts.py 95 $(FULLY_TESTED)
 
 coverage: $(VENV)/.dev ## the branch coverage of everything, by all tests that do not run in a separate process; some minutes
-	@$(BIN)/pytest --quiet --numprocesses=4 --cov --cov-report=
+	@$(BIN)/pytest --quiet --numprocesses=4 -ppytest_cov --cov --cov-report=
 	@$(BIN)/coverage report
 
 # Tests of which `make test` runs only a share of the cases, because the other cases are different data for the same code.

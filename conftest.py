@@ -90,7 +90,7 @@ def _turn(tests: list[pytest.Item]) -> tuple[int, int]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Register the marker `slow`, and the marker of pytest-cov even if pytest-cov is not installed."""
+    """Register the marker `slow`, and the marker of pytest-cov even if pytest-cov is not loaded."""
     config.addinivalue_line("markers", "slow: `make slow` runs this test, `make test` does not")
     config.addinivalue_line("markers", "no_cover: measure no coverage")
 
