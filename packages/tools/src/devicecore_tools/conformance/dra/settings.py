@@ -66,14 +66,14 @@ class DriverTestSettings:
     race: float = 32.0
     grace: float = 30.0
     quiet: float = 5.0
-    outage: float = 12.0
+    outage: float = 10.5
     provoke_devices: str = ""
     undo_devices: str = ""
     kills: int = 2
     seed: int | None = None
     owns_children: bool = False
     excuses_load: bool = False
-    budget: float = 120.0
+    budget: float = 150.0
     elapsed: float = 0.0
 
 

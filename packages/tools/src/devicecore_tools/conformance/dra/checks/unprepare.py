@@ -64,7 +64,7 @@ GONE = (
 )
 _OF_A_POD = 3  # claims
 _FOR_AN_EVENT = 6  # how many devices a driver needs so that one of several claims can have two
-_OVERLAPS = 8  # overlapping calls to prepare and unprepare one claim
+_OVERLAPS = 5  # overlapping calls to prepare and unprepare one claim
 
 
 def own_cdi_names(driver: DriverUnderTest, claim: Claim) -> list[str]:
@@ -417,7 +417,7 @@ def unprepared_rows(driver: DriverUnderTest, claim: Claim) -> Rows:
     found=("NVIDIA/k8s-dra-driver-gpu#1162", "NVIDIA/k8s-dra-driver-gpu#1205"),
 )
 def survives_prepare_and_unprepare_at_the_same_time(driver: DriverUnderTest) -> str:
-    """A claim is prepared and unprepared by overlapping calls eight times, and finally unprepared."""
+    """A claim is prepared and unprepared by overlapping calls five times, and finally unprepared."""
     driver.calls.require_preparing()
     exits = len(driver.process.exits)
     before = driver.environment.cdi_names()
