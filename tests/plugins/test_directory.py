@@ -1,4 +1,4 @@
-"""`DirectoryPlugin`: every file below a folder is a device."""
+"""`DirectoryPlugin`: each file below a folder is a device, unless its path cannot be a device id."""
 
 import os
 import sys

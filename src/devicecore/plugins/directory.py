@@ -1,4 +1,4 @@
-"""A plugin whose devices are files: each file below a directory is a device, with the file's relative path as its id.
+"""A plugin whose devices are the files below a directory. A device's id is the relative path of its file.
 
 Law: the list shows the current contents of the directory. A file that appears or disappears is reported within one poll
 interval.
