@@ -169,6 +169,31 @@ def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: Cap
     assert f"{one}\n}}\n" == f"{{{other}"
 
 
+def test_pods_on_standard_input_hold_their_claims(place: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`--pods -` has the same effect as `--pods FILE`."""
+    spec = {"nodeName": "node-1", "containers": [{"name": "c"}]}
+    holder = {"metadata": {"name": "p", "namespace": "ml", "uid": "u"}, "spec": spec}
+    (pods := place / "pods.json").write_text(json.dumps({"kind": "PodList", "items": [holder]}))
+    questions = (["why", "claim.json"], ["fits", "pod.yaml", "--node", "node-1.yaml", "--claims", "claims.json"])
+    for command, *words in questions:
+        answers = []
+        for source in ("pods.json", "-"):
+            with pods.open() as opened:
+                monkeypatch.setattr("sys.stdin", opened)
+                status = run(place, command, *words, "--slices", "slices.json", "--pods", source, "--json")
+            answers.append((status, capsys.readouterr().out.replace(str(pods), "standard input")))
+        assert answers[0] == answers[1]
+    assert run(place, "why", "-", "--slices", "slices.json", "--pods", "-") == 2
+    assert "MESSAGE and --pods or --events cannot both be standard input." in capsys.readouterr().err
+
+
+def test_a_missing_template_of_another_namespace_is_named(place: Path, capsys: Capsys) -> None:
+    (place / "pod.yaml").write_text(POD.replace("namespace: ml", "namespace: default"))
+    run(place, "why", "pod.yaml", "--slices", "slices.json", "--claims", "claims.json")
+    said = "".join(capsys.readouterr())
+    assert "names ResourceClaimTemplate default/two (there is one in the namespace ml), which is not in" in said
+
+
 def test_a_claim_may_be_in_a_file_with_other_documents(place: Path, capsys: Capsys) -> None:
     template = json.loads((place / "claims.json").read_text())["items"][1]
     written_slices = json.loads((place / "slices.json").read_text())

@@ -113,7 +113,7 @@ def repair(
         return _refused(file, f"its entries cannot be read: {error.problem}", as_json=as_json)
     if problem := _why_no_checkpoint(blob, found):
         return _refused(file, problem, as_json=as_json)
-    listed = None if pods_file is None else given_pods(pods_file).value or ()
+    listed = None if pods_file is None else given_pods(pods_file)[0].value or ()
     pods = None if listed is None else _living(listed)
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):

@@ -289,10 +289,12 @@ def _documents(
 
     If an API server does not list a kind that only some pods need, the reason is added to `problems`.
     """
-    from devicecore_tools.doctor.reading.large_documents import read_all_documents
+    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_documents, read_all_documents
 
     for place in places:
-        if place is not None:
+        if place == "-":
+            yield from parse_documents(sys.stdin.buffer.read(MAX_INPUT), "standard input", budget)
+        elif place is not None:
             yield from read_all_documents(place, budget)
     yield from read
     if kubeconfig is not None:
@@ -509,9 +511,9 @@ def answer_of_node(
 ) -> "ClaimReport | None":
     """Return a node's answer about a pod. Return None if no file says anything about the pod's requests.
 
-    `others` are the other documents in the pod's file, which may contain claims, classes and slices. If the node's name
-    is unknown, the only node in the files is used. Raises ValueError if something cannot be read, or if the files say
-    nothing about the node.
+    `others` are the other documents in the pod's file, which may contain claims, classes and slices, and the documents
+    from standard input. If the node's name is unknown, the only node in the files is used. Raises ValueError if
+    something cannot be read, or if the files say nothing about the node.
     """
     from devicecore_tools.doctor.pod.extended_claim import extended_resources
 

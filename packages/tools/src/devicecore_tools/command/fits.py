@@ -136,9 +136,11 @@ def fits(
     if pod == pods == "-":
         raise click.UsageError("POD and --pods cannot both be standard input.")
     budget = Budget()
-    known = Reading() if pods is None else given_pods(pods)
+    known, document = (Reading(), None) if pods is None else given_pods(pods)
     try:
         given = given_pod(pod)
+        if document is not None and pods == "-":  # unlike a file, standard input cannot be read again
+            given = evolve(given, others=(*given.others, document))
         wanted = given.pod
         nodes = [_node(place, given, topology, known, budget, plugins=plugins) for place in places or (DEFAULT_ROOT,)]
         files = (slices, claims, pods)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
+from devicecore.domain.errors import DocumentError
 from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
 from devicecore_tools.doctor import DEFAULT_ROOT
 
 if TYPE_CHECKING:
+    from devicecore.domain.documents import Value
     from devicecore_tools.doctor.look.values import PodSeen, Reading
     from devicecore_tools.doctor.reading.node import NodeSources
 
@@ -148,19 +150,21 @@ _API_OBJECT = re.compile(
 )
 
 
-def given_pods(place: str) -> "Reading[tuple[PodSeen, ...]]":
-    """Return the pods that `--pods` names; `-` is standard input.
+def given_pods(place: str) -> "tuple[Reading[tuple[PodSeen, ...]], Value]":
+    """Return the pods that `--pods` names, and the document that contains them; `-` is standard input.
 
     Raises click.ClickException if the pods cannot be read.
     """
-    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document
-    from devicecore_tools.doctor.reading.objects import pods_in, read_pods, reading
+    from devicecore_tools.doctor.look.values import Reading
+    from devicecore_tools.doctor.reading.large_documents import MAX_INPUT, parse_document, read_document_file
+    from devicecore_tools.doctor.reading.objects import pods_in
 
-    if place == "-":
-        data, name = sys.stdin.buffer.read(MAX_INPUT), "standard input"
-        pods = reading(name, lambda: pods_in(parse_document(data, name)))
-    else:
-        pods = read_pods(place)
-    if pods.value is None:
-        raise click.ClickException(f"--pods: {pods.problem}")
-    return pods
+    try:
+        if place == "-":
+            place = "standard input"
+            document = parse_document(sys.stdin.buffer.read(MAX_INPUT), place)
+        else:
+            document = read_document_file(place)
+        return Reading.of(place, pods_in(document)), document
+    except DocumentError as error:
+        raise click.ClickException(f"--pods: {error}") from error

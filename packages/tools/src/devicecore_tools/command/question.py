@@ -96,7 +96,7 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
     anything else is a message.
 
     Raises:
-        click.UsageError: the string is empty, or names a directory.
+        click.UsageError: the string is empty, names a directory, or is standard input, which an option names too.
         OSError: a file cannot be read, or does not exist.
         ValueError: the input cannot be used, the API server has no object with this name, or several pods that do not
             wait have this name.
@@ -109,6 +109,8 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
         problem = f"{given} is a directory; expected a message or a file. To also read a node's directory, add --root."
         raise click.UsageError(problem)
     if given == "-":
+        if "-" in (sources.get("pods"), sources.get("events")):
+            raise click.UsageError("MESSAGE and --pods or --events cannot both be standard input.")
         data, place = sys.stdin.buffer.read(MAX_INPUT), "standard input"
     elif exists(given):
         # the input is read only once, because it may change in the meantime

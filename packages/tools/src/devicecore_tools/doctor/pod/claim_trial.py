@@ -583,7 +583,10 @@ class ClaimTrial:
             is_known = name is not None and f"{pod.namespace}/{name}" in self._objects.claims
             if not is_known and f"{pod.namespace}/{entry.template}" not in self._objects.templates:
                 kind, wanted = ("ResourceClaim", name) if name else ("ResourceClaimTemplate", entry.template)
-                return f"the pod names {kind} {pod.namespace}/{wanted}, which is not {places}"
+                known = self._objects.claims if name else self._objects.templates
+                spaces = sorted(space for space, _, own in (key.partition("/") for key in known) if own == wanted)
+                other = f" (there is one in the namespace {foreign_text(spaces[0])})" if spaces else ""
+                return f"the pod names {kind} {pod.namespace}/{wanted}{other}, which is not {places}"
         return ""
 
     def _foreign_claim(self, pod: Pod, uid: str) -> str:
