@@ -272,7 +272,7 @@ class GoodDriver:
                 continue
             parameters = opaque.get("parameters")
             if not isinstance(parameters, dict) or parameters.get("kind") != "ChipConfig":
-                raise ClaimError(f"unknown configuration {json.dumps(parameters)[:100]}")
+                raise ClaimError("unknown configuration")  # which may contain secrets
             mode = str(parameters.get("mode", mode))
         return mode
 

@@ -496,6 +496,37 @@ def _right_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepa
     return number
 
 
+@check(
+    SHOULD,
+    core=True,
+    expected="the option ro for each mount of device metadata",
+    clause="A driver mounts metadata read-only, because a container that could write it would change what the claim's "
+    "other containers read. (KEP-5304)",
+)
+def mounts_metadata_read_only(driver: DriverUnderTest) -> str:
+    """Claims of several forms are prepared, and the mounts of device metadata in their CDI devices are read."""
+    nothing = "the CDI devices mount no device metadata"
+    return f"{counted(seen_forms(driver).number('options', nothing), 'mount')}, all read-only"
+
+
+def _read_only_metadata(driver: DriverUnderTest, what: str, prepared: Sequence[Prepared]) -> int:
+    number = 0
+    for name in _names_of(prepared):
+        with skipping(UnresolvableError):
+            mounts = resolve(name, directories(driver)).mounts
+        for mount in mounts:
+            if driver.environment.contains(mount.hostPath) and _is_metadata(mount.hostPath):
+                number += 1
+                require("ro" in mount.options, f"for {what}, {name} mounts {mount.containerPath} without the option ro")
+    return number
+
+
+def _is_metadata(path: str) -> bool:
+    with suppress(OSError):
+        return path.endswith(".json") and b'"DeviceMetadata"' in read_file(Path(path), MAX_BYTES)
+    return False
+
+
 def _described(driver: DriverUnderTest, prepared: Prepared) -> dict[str, list[tuple[tuple[str, str], Json]]]:
     """Return the content of a claim's mounted metadata: for each request, the keys and attributes of its devices."""
     found: dict[str, list[tuple[tuple[str, str], Json]]] = {}
@@ -578,6 +609,7 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
     "mounts": _existing_mounts,
     "paths": _absolute_paths,
     "metadata": _right_metadata,
+    "options": _read_only_metadata,
 }
 """What is examined while each form of claim is prepared."""
 

@@ -50,6 +50,8 @@ T = TypeVar("T")
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
+_HIDDEN = "swordfish-of-the-conformance-run"
+_PRINTING = 0.2  # seconds until output has been read
 OTHER_DRIVER, OTHER_NAMESPACE = "other.example.com", "conformance-other"
 FOREIGN: Json = {"driver": OTHER_DRIVER, "pool": "elsewhere", "device": "device-of-others"}
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -856,6 +858,26 @@ def survives_an_unknown_configuration(driver: DriverUnderTest) -> str:
         driver.calls.clean_up()
     driver.calls.prepared(driver.claims.new(1))
     return f"{sentence}; then a valid claim was prepared"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="neither the driver's output nor an error contains the password",
+    clause="Parameters can contain secrets. Anybody who may read a pod's events sees the errors, and the output of "
+    "drivers is collected in logs. (kubelet, FailedPrepareDynamicResources)",
+)
+def keeps_parameters_to_itself(driver: DriverUnderTest) -> str:
+    """A claim with a password in parameters for the driver, and one with parameters for another one, are prepared."""
+    driver.calls.require_preparing()
+    for owner in (driver.registration.name, OTHER_DRIVER):
+        parameters: Json = {"apiVersion": "conformance.example/v1", "kind": "Login", "password": _HIDDEN}
+        _, sentence = try_to_prepare(driver, configured_claim(driver, owner, parameters))
+        require(_HIDDEN not in sentence, f"with parameters for {owner}, {sentence}")
+        driver.calls.clean_up()
+    is_printed = driver.process.wait(lambda: _HIDDEN in driver.process.output, _PRINTING)
+    require(not is_printed, "the driver printed the password")
+    return "the password was neither printed nor in an error"
 
 
 @check(

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
+from pathlib import Path
 
 from devicecore.adapters.grpc_unix.dra import calls
 from devicecore.domain.text import counted
@@ -122,6 +123,7 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
     driver.calls.require_unpreparing()
     process, number, began = own_process(driver), 0, time.monotonic()
     first, driver.seen.growth, before = None, None, Usage.of(process)
+    files = set[Path]()
     asked, most = len(driver.api.requests), max(_MOST_SECONDS, _SHARE * driver.process.time_left)
     driver.process.pause(_SHORT_PAUSE)
     idle = before.printed_until(Usage.of(process))
@@ -137,9 +139,12 @@ def prepares_many_claims(driver: DriverUnderTest) -> str:
         driver.calls.clean_up()
         number += 1
         if number == _FIRST_CLAIMS:
-            first = Usage.of(process)
+            first, files = Usage.of(process), driver.environment.files()
     if first is not None and number >= 2 * _FIRST_CLAIMS and process.status is None:
-        driver.seen.growth = first.growth_until(Usage.of(process), number - _FIRST_CLAIMS, idle)
+        more = len(driver.environment.files()) - len(files)
+        left = [f"{more} more files on disk"] if more > (number - _FIRST_CLAIMS) / 2 else []
+        usage = first.growth_until(Usage.of(process), number - _FIRST_CLAIMS, idle)
+        driver.seen.growth = ", ".join([*filter(None, [usage]), *left])
     others = round(driver.seen.idle_writes * (time.monotonic() - began))  # these writes have a different cause
     driver.seen.writes = max(len(driver.slices.writes(asked)) - others, 0) if number > _FIRST_CLAIMS else None
     return f"{counted(number, 'claim')} prepared and unprepared"
@@ -164,7 +169,7 @@ def writes_no_slices_for_claims(driver: DriverUnderTest) -> str:
 @check(
     SHOULD,
     core=True,
-    expected="memory, threads, open files, zombie processes and output that do not grow with each claim",
+    expected="memory, threads, open files, zombie processes, output and files on disk that do not grow with each claim",
     clause="A driver runs for months, and the node needs its memory and its disk for pods.",
 )
 def grows_with_no_claim(driver: DriverUnderTest) -> str:

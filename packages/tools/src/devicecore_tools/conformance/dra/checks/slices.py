@@ -882,14 +882,16 @@ def waits_for_a_late_api_server(driver: DriverUnderTest) -> Parts:
 
 @across(
     TERM,
-    INFO,
-    expected="either: the slices stay, or the driver deletes them",
-    clause="The kubelet deletes a driver's slices once the driver has been disconnected for 30 seconds, so the "
-    "driver may either keep or delete them.",
+    SHOULD,
+    core=True,
+    expected="the slices stay",
+    clause="If a driver deletes its slices when it ends, pods stay pending during each of its updates. A kubelet "
+    "deletes the slices of a driver that has been disconnected for 30 seconds. (kubelet, DRA manager)",
 )
 def keeps_its_slices_at_sigterm(driver: DriverUnderTest) -> Parts:
     """The driver is stopped with SIGTERM, and its slices are read."""
     _ = driver.slices.catalogue
     yield
     skip_if(not driver.seen.ending.had_slices, "there were no slices before the driver exited")
-    return "the slices stay" if driver.seen.ending.kept_slices else "the driver deletes its slices"
+    require(driver.seen.ending.kept_slices, "the driver deleted its slices")
+    return "the slices stay"

@@ -212,6 +212,7 @@ def unprepare_is_idempotent(driver: DriverUnderTest) -> str:
 
 @check(
     SHOULD,
+    core=True,
     expected="no file name contains the UID",
     clause=f"{CONTRACT} A node has thousands of claims in its lifetime, and a disk of limited size.",
 )

@@ -90,6 +90,12 @@ class DescribesOneDevice(WritesMetadata):
         return super().described(first, first)
 
 
+@fails("mounts-metadata-read-only")
+class MountsWritableMetadata(WritesMetadata):
+    is_good = False
+    options_of_mounts = ("bind",)
+
+
 @fails("writes-cdi-files-in-one-step")
 class WritesInPlace(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:

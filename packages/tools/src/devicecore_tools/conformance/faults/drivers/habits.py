@@ -334,6 +334,7 @@ class WritesMetadata(GoodDriver):
 
     is_good = True
     cdi_version = "0.5.0"
+    options_of_mounts: tuple[str, ...] = ("ro", "bind")
 
     def devices(self) -> list[Json]:
         """Return two devices without a taint, and others with one."""
@@ -357,6 +358,7 @@ class WritesMetadata(GoodDriver):
             mount = {
                 "hostPath": str(path),
                 "containerPath": f"/var/run/kubernetes.io/{claim.name}/{request}.json",
+                "options": self.options_of_mounts,
             }
             device = {"name": f"{claim.uid}_{request}", "containerEdits": {"mounts": [mount]}}
             spec = {"cdiVersion": self.cdi_version, "kind": f"{self.name}/metadata", "devices": [device]}

@@ -298,6 +298,24 @@ class NamesFilesWithoutNamespace(GoodDriver):
         return self.cdi / f"{self.name}_{self.names.get(uid, known) or uid}.json"
 
 
+@fails("keeps-parameters-to-itself")
+class PrintsParameters(GoodDriver):
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        print(config, flush=True)
+        return super().mode(result, config)
+
+
+@fails("keeps-parameters-to-itself")
+class QuotesParameters(GoodDriver):
+    """The driver's error for a configuration that it does not know contains the configuration."""
+
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        try:
+            return super().mode(result, config)
+        except ClaimError as error:
+            raise ClaimError(f"{error}: {config}") from None
+
+
 @fails("separates-claims-of-the-same-name")
 class JoinsNamespaceAndName(GoodDriver):
     """The driver finds a claim by its namespace and name, joined with a hyphen."""

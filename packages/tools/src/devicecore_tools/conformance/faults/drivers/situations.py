@@ -258,6 +258,15 @@ class KeepsMegabytesOfEachClaim(GoodDriver):
 
 
 @fails("grows-with-no-claim")
+class LeavesALockForEachClaim(GoodDriver):
+    """For each claim, the driver leaves a file whose name does not contain the claim's UID."""
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        (self.directory / f"{time.time_ns()}.lock").touch()
+        return super().prepare_claim(claim, context)
+
+
+@fails("grows-with-no-claim")
 class LeavesAZombieForEachClaim(GoodDriver):
     """For each claim, the driver starts a command and does not wait for the command to exit."""
 

@@ -379,6 +379,15 @@ class DeletesItsSlicesAtAStart(GoodDriver):
                 self.call("DELETE", f"{SLICES}/{item['metadata']['name']}")
 
 
+@fails("keeps-its-slices-at-sigterm")
+class DeletesItsSlicesAtItsEnd(GoodDriver):
+    def leave(self) -> None:
+        for item in self.call("GET", SLICES)[1]["items"]:
+            if item["spec"]["driver"] == self.name and item["spec"].get("nodeName") == self.node:
+                self.call("DELETE", f"{SLICES}/{item['metadata']['name']}")
+        super().leave()
+
+
 @fails("evicts-no-pods-at-a-restart")
 class EvictsAllPodsAtARestart(GoodDriver):
     """For a second after each start but the first, all devices have a taint with the effect NoExecute."""
