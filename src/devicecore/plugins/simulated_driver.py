@@ -119,13 +119,16 @@ def _variables_of(claim: ResourceClaim, parameters: object) -> dict[str, str]:
     head = {name: rest.pop(name, None) for name in PARAMETERS}
     variables = rest.pop("env", {})
     if head != PARAMETERS or rest:
-        raise NotPreparedError(claim.key.name, f"{expected}, got {foreign_text(str(dict(parameters)))}")
+        # Their values may be secrets, and the error goes into an event.
+        kind = foreign_text(str({name: value for name, value in head.items() if value is not None}))
+        unknown = foreign_text(", ".join(map(str, rest)) or "nothing")
+        raise NotPreparedError(claim.key.name, f"{expected}, got {kind} and {unknown}")
     if not isinstance(variables, Mapping):
         raise NotPreparedError(claim.key.name, f"env: expected an object, got {type(variables).__name__}")
     for name, value in variables.items():
         if not _VARIABLE.fullmatch(name) or not isinstance(value, str) or not value.isprintable():
-            shown = foreign_text(f"{name}={value}")
-            raise NotPreparedError(claim.key.name, f"env: expected variable names and printable strings, got {shown}")
+            shown = foreign_text(str(name))
+            raise NotPreparedError(claim.key.name, f"env: expected a name and a printable string for {shown}")
     return dict(variables)
 
 
