@@ -5,6 +5,7 @@ Law: what a check has itself reported is not reported a second time.
 
 import os
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -61,6 +62,8 @@ class CallWatch(CallObserver):
         made: how many answers were examined.
         failed: the names of the checks that have failed, with their groups.
         ended: the UIDs of claims that were prepared and unprepared since the driver last lost files.
+        seconds: for each process of the driver, how long it took for each claim for one device, in order. The time
+            until the last request for a claim is left out, because a client may limit its requests per second.
     """
 
     driver: DriverUnderTest
@@ -68,6 +71,9 @@ class CallWatch(CallObserver):
     made: int = 0
     failed: dict[str, str] = field(factory=dict)
     ended: set[str] = field(factory=set)
+    seconds: dict[int, list[float]] = field(factory=dict)
+    _began: float = 0.0
+    _asked: int = 0  # how many requests the API server had received before the call
     _alive: set[str] = field(factory=set)  # the UIDs of claims that were prepared, but not unprepared
     _check: str = ""
     _group: str = ""
@@ -112,12 +118,15 @@ class CallWatch(CallObserver):
                     del self._kept[uid]
         if is_mine:
             self._version = self.driver.api.store.version
+            self._began, self._asked = time.monotonic(), len(self.driver.api.requests)
 
     def ends(self, claims: Sequence[Claim], answer: Mapping[str, Any], *, is_unprepare: bool) -> None:
         """Examine the answers to a call, and check the other claims."""
         if threading.get_ident() != self._thread:
             return
         done = "unprepared" if is_unprepare else "prepared"
+        if not is_unprepare:
+            self._measure(claims, answer)
         if is_unprepare:
             uids = {claim.uid for claim in claims if claim.uid in answer and not answer[claim.uid].error}
             self.ended |= self._alive & uids
@@ -131,6 +140,16 @@ class CallWatch(CallObserver):
                         self._alive.add(claim.uid)
                         self._examine(claim, devices_in(answer, claim))
             self._look(f"when another claim was {done}")
+
+    def _measure(self, claims: Sequence[Claim], answer: Mapping[str, Any]) -> None:
+        """Note how long the driver took for a new claim for one device."""
+        now, process = time.monotonic(), self.driver.process.running
+        (claim, *others) = claims or (None,)
+        if claim is None or others or process is None or claim.uid in self._alive or len(claim.devices) != 1:
+            return
+        if claim.uid in answer and not answer[claim.uid].error:
+            asked = [one.at for one in self.driver.api.requests[self._asked :] if "resourceclaims" in one.resource]
+            self.seconds.setdefault(process.pid, []).append(now - max([self._began, *asked]))
 
     def drops(self) -> None:
         """Forget all claims."""

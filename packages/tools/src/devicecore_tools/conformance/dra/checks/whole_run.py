@@ -3,6 +3,8 @@
 Law: these checks run last, and fail only if no other check has reported the same.
 """
 
+from statistics import median
+
 from devicecore.domain.text import counted
 from devicecore_tools.conformance.dra.checks.call_watch import (
     CHANGED,
@@ -17,9 +19,12 @@ from devicecore_tools.conformance.dra.checks.call_watch import (
 from devicecore_tools.conformance.dra.checks.cdi import own_files
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import at_the_end
-from devicecore_tools.conformance.model import Severity, require, some
+from devicecore_tools.conformance.model import Severity, does_not_apply_if, require, some
 
-MUST = Severity.MUST
+MUST, SHOULD = Severity.MUST, Severity.SHOULD
+
+_MEASURED, _COMPARED = 60, 10  # claims
+_SLOWER, _TOLERATED = 5, 0.03  # times, and seconds
 
 _CLAIMS = ("cdi", "prepare", "unprepare", "situations", "state", "rolling update")
 """The groups of checks that compare claims in the same way."""
@@ -81,6 +86,29 @@ def leaves_nothing_of_unprepared_claims(driver: DriverUnderTest) -> str:
         skip_if_reported(watch, sentence, *_CLAIMS)
     require(not left, sentence)
     return f"nothing is left of {counted(len(watch.ended), 'claim')}"
+
+
+@at_the_end(
+    SHOULD,
+    core=True,
+    expected=f"at most {_SLOWER} times as many seconds as for the first claims",
+    clause="A driver runs for months, and pods come and go. A kubelet waits 45 seconds for all claims of a pod. "
+    "(kubelet, DRA manager)",
+)
+def prepares_later_claims_as_fast(driver: DriverUnderTest) -> str:
+    """The time for a claim for one device is compared for the first and last claims of each process of the driver."""
+    number = 0
+    for seconds in watch_of(driver).seconds.values():
+        if len(seconds) >= _MEASURED:
+            number += len(seconds)
+            # A busy machine slows down some of the calls, but not all of the last ones.
+            first, last = median(seconds[:_COMPARED]), min(seconds[-_COMPARED:])
+            text = (
+                f"of {len(seconds)} claims, one of the first took {first:.3f} seconds, and each of the last {last:.3f}"
+            )
+            require(last <= _SLOWER * first + _TOLERATED, text)
+    does_not_apply_if(not number, "no process has prepared so many claims")
+    return f"{counted(number, 'claim')} without a growing time"
 
 
 @at_the_end(

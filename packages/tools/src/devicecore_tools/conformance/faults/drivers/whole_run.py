@@ -3,6 +3,8 @@
 Law: each driver fails the checks that it names, and no others except those in `breaks_too`.
 """
 
+import time
+
 import grpc
 
 from devicecore_tools.conformance.faults.good_driver import GoodDriver, Json, Message, claim_path, fails, write
@@ -21,6 +23,19 @@ class RemovesFilesAfterARestart(GoodDriver):
             for path in self.cdi.glob(f"{self.name}_*.json"):
                 path.unlink()
         super().write_cdi(uid, results)
+
+
+@fails("prepares-later-claims-as-fast")
+class TakesLongerEachTime(GoodDriver):
+    """The driver takes much longer for a claim if it has prepared many others."""
+
+    must_not_fail = ("prepares-many-claims",)
+    prepared = 0
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, results)
+        self.prepared += 1
+        time.sleep((self.prepared / 100) ** 4)
 
 
 @fails("answers-correctly-each-time")
