@@ -41,6 +41,7 @@ _UNHEALTHY = 2  # dra-health, api.proto
 _CALLS = 10
 _RECONNECTS = 8  # times two calls, and one that is cut off
 _CUT_OFF = 12  # more than the threads of a small pool
+_SHORT = 1.0  # seconds for the first report of a stream that is cut off
 _OLDEST = 3600.0  # seconds; a time further from the clock is an error, such as one in another unit
 _MORE = 10  # how many more open files are allowed
 _MARGIN = 2.0  # seconds by which a report may be late
@@ -130,7 +131,7 @@ def answers_while_its_health_is_watched(driver: DriverUnderTest) -> str:
         require_service(watch)  # a driver that sends no report, which another check reports, must answer, too
         driver.calls.timed(lambda seconds: watch.instance.prepare((), seconds), 2 * FIRST)
     for _ in range(_CUT_OFF):
-        cut_off(driver.registration.reachable, FIRST)
+        cut_off(driver.registration.reachable, _SHORT)
     with in_context(f"after {counted(_CUT_OFF, 'stream')} were cut off"):  # threads may notice that only after a while
         driver.calls.timed(lambda seconds: driver.registration.reachable.prepare((), seconds))
     return "the driver answered"
@@ -331,7 +332,7 @@ def serves_health_again_and_again(driver: DriverUnderTest) -> str:
         before = open_files(driver.environment.marker)
     for number in range(_RECONNECTS):
         instance = driver.registration.reachable
-        cut_off(instance, FIRST)
+        cut_off(instance, _SHORT)
         with HealthWatch(instance) as one, HealthWatch(instance) as other:
             for watch in (one, other):
                 got = watch.wait(lambda: watch.reports, FIRST)  # noqa: B023 - it is called before the next iteration
