@@ -23,7 +23,7 @@ HABIT, DIR = sys.argv[1:]
 KUBELET = DIR + "/kubelet.sock"
 UUIDS = ["GPU-8a5b2c1e-0f3d-4b6a-9c7e-1d2f3a4b5c6d", "GPU-91c0d7e2-5a4b-4c3d-8e9f-a0b1c2d3e4f5"]
 REPLICAS = [f"{uuid}::{number}" for uuid in UUIDS for number in range(2)]
-HEARTBEAT = 0.1  # seconds
+HEARTBEAT = 2.0  # seconds
 LOOK = 0.02  # seconds
 cuts = threading.Semaphore(0)
 
@@ -66,10 +66,11 @@ class Server(api_grpc.DevicePluginServicer):  # type: ignore[misc]  # protoc gen
                 ctx.abort(grpc.StatusCode.UNKNOWN, f"invalid allocation request for {self.resource}: unknown device")
             if HABIT == "nvidia" and len(asked) > 1:
                 ctx.abort(grpc.StatusCode.UNKNOWN, "maximum request size for shared resources is 1")
-            given = response.container_responses.add(envs={"DEVICES": ",".join(asked)})
+            name = self.resource.rpartition("/")[2]
+            given = response.container_responses.add(envs={f"DEVICES_OF_{name}": ",".join(asked)})
             # Return a new key for each call, as NVIDIA's plugin does, and a new mount, as some other plugins do.
             given.annotations[f"cdi.k8s.io/{random.getrandbits(64):x}"] = "vendor.example/gpu=0"
-            given.mounts.add(container_path="/run/x", host_path=f"/run/x-{random.getrandbits(64):x}")
+            given.mounts.add(container_path=f"/run/{name}", host_path=f"/run/x-{random.getrandbits(64):x}")
             for id_ in asked:
                 place = UUIDS.index(id_.partition("::")[0]) if HABIT == "nvidia" else id_
                 given.devices.add(host_path=f"/dev/x{place}", container_path=f"/dev/x{place}", permissions="rw")

@@ -77,8 +77,8 @@ LATER = 2.0  # seconds by which a child process may outlive the plugin
 _FAR = 1_000_000  # added to the last number in a listed id
 _RESTARTED = 8  # the maximum number of devices that some checks allocate one by one
 _OTHERS = 2  # resources
-_ALONE_AGAIN = 3.5  # seconds; a plugin that keeps registering does so several times in this time
-_LATE_KUBELET = 2.0  # seconds; `Settings.away` may be shorter
+_ALONE_AGAIN = 3.0  # seconds; a plugin that keeps registering does so several times in this time
+_LATE_KUBELET = 1.5  # seconds; `Settings.away` may be shorter
 _OTHER_SOCKET, _CHECKPOINT = "conformance-other.sock", "kubelet_internal_checkpoint"
 _DIRECTORY = "/var/lib/kubelet/device-plugins"
 _MAX_VARIABLE = 131_072  # bytes, including the name, = and a NUL
@@ -94,7 +94,7 @@ _ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for a list with devices to follow an empty one
 _WITH_SOCKET = 0.75  # of the kubelet's absence; a plugin may try to register only while there is a socket
-_RESTARTS, _RESTARTING, _BRIEF = 12, 2.0, 0.1  # restarts, maximum seconds for all of them, seconds for one
+_AT_LEAST, _RESTARTS, _RESTARTING, _BRIEF = 3, 12, 1.5, 0.1  # restarts, seconds for all of them and for one
 _KILLED_DURING, _UNDER_LOAD = 4, 0.2  # concurrent calls, and for how many seconds
 _WAITING = 1.0  # seconds for a started plugin to look for the kubelet
 _AT_ONCE, _ROUNDS = 8, 5  # concurrent calls, and how many times they are made
@@ -1956,8 +1956,9 @@ def returns_after_many_restarts(plugin: PluginUnderTest) -> str:
     plugin.lists.wait_for_devices()
     ids = plugin.lists.healthy[:1]
     _ = plugin.lists.alone(ids[0])
+    plugin.seen.used_by = None  # another check judges growth in ordinary life
     began, number = time.monotonic(), 0
-    while number < _RESTARTS and (not number or time.monotonic() - began < _RESTARTING):
+    while number < _RESTARTS and (number < _AT_LEAST or time.monotonic() - began < _RESTARTING):
         before = plugin.registration.restart_kubelet(wipe=True, pause=min(_BRIEF, plugin.settings.restarting))
         with in_context(f"restart {number + 1}"):
             plugin.registration.see_it_return(before)
@@ -2118,6 +2119,8 @@ def _look_at_changes(
     lost = [id_ for id_, one in changes.items() if one == "gone"]
     plugin.seen.dropped = [id_ for id_ in lost if id_ in former and _exists(former[id_])]
     plugin.seen.copies = _healthy_copies(plugin, connection, former, changes)
+    are_different = len({hardware(one) for one in former.values()}) > 1
+    plugin.seen.spared = sum(id_ not in changes for id_ in former) if are_different else None
     plugin.seen.while_sick = _calls_while_sick(plugin, former, changes)
 
 
@@ -2292,6 +2295,24 @@ def prefers_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
 def pre_starts_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     """After the --provoke-health command has made devices unhealthy, PreStartContainer is called for the others."""
     return counted(_seen_while_sick(plugin, "PreStartContainer"), "answer")
+
+
+@check(
+    SHOULD,
+    expected="if the devices have different nodes, some of them stay healthy",
+    clause=f"{CHANGES} An error of one device says nothing about the others. If all devices become unhealthy, the node "
+    "accepts no pod that needs one of them.",
+)
+def keeps_other_devices_healthy(plugin: PluginUnderTest) -> str:
+    """After --provoke-health has changed the health of a device, the other devices in the list are counted."""
+    _require_provocation(plugin)
+    if plugin.seen.health_changes is None:
+        raise Skip("the plugin has listed no change of health")
+    spared = plugin.seen.spared
+    if spared is None:
+        raise DoesNotApply("the devices share their nodes, or there is only one")
+    require(spared, f"all devices have changed: {_changed(plugin.seen.health_changes)}")
+    return f"{counted(spared, 'device')} still healthy"
 
 
 def _healthy_copies(

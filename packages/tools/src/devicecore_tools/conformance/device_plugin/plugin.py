@@ -72,6 +72,7 @@ class PluginObservations:
         while_sick: by method, how many calls were answered while another device was unhealthy, or what went wrong. The
             value is None if no change of health was listed.
         situations: what was observed after each event, by event name.
+        spared: how many devices a change of health has left healthy, or None if they share their nodes.
         dropped: devices that exist, but that a list no longer contained when their health had changed.
         copies: healthy devices that are copies of an unhealthy one, with that one, or None if no unhealthy device has
             copies.
@@ -92,6 +93,7 @@ class PluginObservations:
     used_by: PluginProcess | None = None
     while_sick: Mapping[str, Failure | Skip | int] | None = None
     situations: dict[str, Any] = field(factory=dict)
+    spared: int | None = None
     dropped: list[str] = field(factory=list)
     copies: Mapping[str, str] | None = None
     ended: list[str] = field(factory=list)

@@ -106,6 +106,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "numa-minus-one-unsigned": "numbers-numa-nodes-from-zero",
     "accepts-what-is-gone": "refuses-a-device-that-is-gone",
     "drops-sick-devices": "lists-sick-devices",
+    "blames-all-devices": "keeps-other-devices-healthy",
     "one-copy-is-sick": "reports-the-health-of-each-copy",
     "raises-for-unknown-devices": "explains-its-refusals",
     "starts-device-by-device": "answers-pre-start-container",

@@ -116,8 +116,8 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
         FAULT == "never-recovers" and any(was_sick)
     ):
         listed[broken].health = "Unhealthy"
-        if FAULT == "lists-copies":
-            listed[1].health = "Unhealthy"
+        for other in {"lists-copies": listed[1:2], "blames-all-devices": listed[1:]}.get(FAULT, []):
+            other.health = "Unhealthy"
     elif FAULT == "returns-unhealthy" and len(streamed) > 1:
         listed[1].health = "Unhealthy"
     elif FAULT == "recovers-in-lower-case" and any(was_sick):
@@ -154,7 +154,7 @@ class Plugin:
         self.is_listing = False
 
     def options(self, _: object, context: grpc.ServicerContext) -> api.DevicePluginOptions:
-        if FAULT == "deaf-after-some-returns" and self.streams > 4:
+        if FAULT == "deaf-after-some-returns" and self.streams > 2:
             over.wait()
         if FAULT == "deaf-after-a-return" and self.is_listing and self.streams > 1:
             over.wait()  # as if ended streams occupied all other threads
