@@ -67,6 +67,15 @@ def test_the_devices_are_counted_if_there_was_a_list(fault: str, subject: str, d
     assert report.subject == f"example.com/chip{subject}"
 
 
+def test_cdi_devices_that_vanish_are_found(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.devices.CDI_DIRECTORIES", (directory / ".cdi",))
+    names = ["keeps-what-it-has-mounted", "gives-nothing-that-has-vanished"]
+    checks = [*names, "allocates-after-a-kubelet-restart"]
+    report = faults.run_checks_on("removes-its-cdi-file", checks, faults.QUICK, directory)
+    assert {result.name for result in report.failures} == set(names)
+    assert all("the CDI device ex.org/chip=c" in result.actual for result in report.failures)
+
+
 def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:
     report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], directory)
     first, *others = report.results

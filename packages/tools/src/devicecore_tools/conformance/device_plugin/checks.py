@@ -2820,13 +2820,13 @@ def removes_its_socket(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every device node and mounted path that existed when it was first given exists each time",
+    expected="every device node, mounted path and CDI device that existed when it was first given exists each time",
     clause="DeviceSpec.host_path: Path of the device on the host. (api.proto) A device may come back under another "
     "path, and a driver may be updated. A container runtime refuses a device node that does not exist, and may replace "
     "a missing mount with an empty directory.",
 )
 def gives_nothing_that_has_vanished(plugin: PluginUnderTest) -> str:
-    """The paths in all answers to Allocate are looked up on this machine."""
+    """The paths and CDI devices in all answers to Allocate are looked up on this machine."""
     lists = plugin.lists
     does_not_apply_if(not lists.existing, "the plugin has given nothing that exists on this machine")
     require(not lists.vanished, some(lists.vanished))
@@ -2850,18 +2850,19 @@ def prints_no_secrets(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="every mounted path that existed when it was given still exists, and every directory is the same one",
+    expected="every mounted path and CDI device that existed when it was given still exists, and every directory is "
+    "the same one",
     clause="Mount.host_path: Path of the mount on the host (api.proto). Containers outlive the plugin and the kubelet, "
     "and a kubelet starts a container again without calling Allocate again.",
 )
 def keeps_what_it_has_mounted(plugin: PluginUnderTest) -> str:
-    """After each check, including those that restart the plugin or stop it, all mounted paths are looked up."""
+    """After each check, including those that stop the plugin, all mounted paths and CDI devices are looked up."""
     lists = plugin.lists
     lists.look_for_sources()
     does_not_apply_if(not lists.sources, "the plugin has mounted nothing that exists on this machine")
-    gone = [f"{path}, which was mounted for {lists.sources[path]}, {what}" for path, what in lists.gone.items()]
+    gone = [f"{path}, which was given for {lists.sources[path]}, {what}" for path, what in lists.gone.items()]
     require(not gone, some(gone))
-    return f"{counted(len(lists.sources), 'mounted path')} still there"
+    return f"all {len(lists.sources)} are still there"
 
 
 ALONE: tuple[Check[PluginUnderTest], ...] = tuple(one for one in globals().values() if isinstance(one, Check))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from attrs import define, field
 
+from devicecore.adapters.cdi import CDI_DIRECTORIES, names_in
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
@@ -42,6 +43,8 @@ _MAX_CHANGES = 20  # recorded answers
 _MAX_SOURCES = 200  # mounted paths
 _SECRET = re.compile(r"token|secret|passw|credential|licen[cs]e|api_?key|(^|_)key($|_)", re.IGNORECASE)
 _MIN_SECRET = 8  # characters
+_CDI = "the CDI device "  # begins the entries for CDI devices among those for paths
+_REWRITING = 0.1  # seconds
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
 
 Answer = deviceplugin.ContainerAllocateResponse
@@ -59,7 +62,7 @@ class ListedDevices:
         is_silent: whether a call to Allocate got no answer at all.
         slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds.
         took: for each method, how long its fastest answer took, in seconds.
-        existing: the device nodes and mounted paths that existed when they were given to a container.
+        existing: the device nodes, mounted paths and CDI devices that existed when they were given to a container.
         vanished: a sentence for each later answer with a device node or mount that no longer existed.
         secrets: values of variables that seem to be secret, such as passwords, each with the name of its variable.
         printed: the variables whose secret values the plugin has printed.
@@ -68,7 +71,7 @@ class ListedDevices:
         check: the name of the check that is running.
         changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
             and a sentence.
-        sources: for each mounted path that existed when it was given to a container, the ids for which it was given.
+        sources: for each mounted path and CDI device that existed when it was given, the ids for which it was given.
         directories: a file descriptor for each of these paths that is a directory. While it is open, the number of the
             directory's inode is not used again.
         gone: mounted paths that no longer exist or were recreated, and what happened to them during which check.
@@ -211,23 +214,24 @@ class ListedDevices:
 
     def _look_at_paths(self, given: Answer, ids: str) -> None:
         """Record which paths in an answer exist, and which have existed before."""
-        for path in [*(node.host_path for node in given.devices), *(mount.host_path for mount in given.mounts)]:
-            if Path(path).exists():
+        names = [f"{_CDI}{one.name}" for one in given.cdi_devices]
+        mounted = [mount.host_path for mount in given.mounts]
+        for path in [*(node.host_path for node in given.devices), *mounted, *names]:
+            if _exists(path):
                 if len(self.existing) < _MAX_SOURCES:
                     self.existing.add(path)
             elif path in self.existing and len(self.vanished) < _MAX_CHANGES:
                 text = f"during {self.check}, the answer for {ids} contained {path}, which no longer existed"
                 self.vanished.append(text)
-        for mount in given.mounts:
-            path = mount.host_path
-            if Path(path).exists() and path not in self.sources and len(self.sources) < _MAX_SOURCES:
+        for path in [*mounted, *names]:
+            if path not in self.sources and len(self.sources) < _MAX_SOURCES and _exists(path):
                 self.sources[path] = ids
                 with suppress(OSError):  # it is not a directory
                     self.directories[path] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
 
     def forget_sources(self) -> None:
         """Forget the mounted paths that have just vanished, because the user's command may have deleted them."""
-        for path in [path for path in self.sources if path not in self.gone and not Path(path).exists()]:
+        for path in [path for path in self.sources if path not in self.gone and not _exists(path)]:
             del self.sources[path]
             if path in self.directories:
                 os.close(self.directories.pop(path))
@@ -262,7 +266,7 @@ class ListedDevices:
     def look_for_sources(self) -> None:
         """Record which mounted paths have vanished, and which directories have been replaced by new ones."""
         for path in self.sources.keys() - self.gone.keys():
-            if not Path(path).exists():
+            if not _exists(path):
                 self.gone[path] = f"has been gone since {self.check}"
             elif path in self.directories and not os.path.samestat(os.fstat(self.directories[path]), Path(path).stat()):
                 self.gone[path] = f"was deleted and created again during {self.check}"
@@ -407,6 +411,22 @@ class ListedDevices:
     def has_answered(self, method: rpc.Method[rpc.Request, rpc.Response], request: rpc.Request) -> bool:
         """Return whether the plugin has answered this call before, at any time during the run."""
         return (method.path, request.SerializeToString(deterministic=True)) in self.answered
+
+
+def _exists(path: str) -> bool:
+    """Return whether a path exists, or, if `path` is the name of a CDI device after `_CDI`, whether a file defines it.
+
+    A file that is just being rewritten defines its devices a moment later.
+    """
+    if not path.startswith(_CDI):
+        return Path(path).exists()
+    for pause in (0.0, _REWRITING):
+        time.sleep(pause)
+        if any(path.removeprefix(_CDI) in names_in(Path(directory)) for directory in CDI_DIRECTORIES):
+            return True
+        if not any(Path(directory).is_dir() for directory in CDI_DIRECTORIES):
+            break
+    return False
 
 
 def _parts_of(answer: Answer) -> Mapping[str, frozenset[str]]:

@@ -6,6 +6,7 @@ names no check for a value of FAULT, that value does not select a fault, but som
 Law: without a fault, no check fails on the plugin.
 """
 
+import json
 import math
 import os
 import shutil
@@ -43,6 +44,7 @@ SICK = DIRECTORY / "sick"
 WAS_SICK_AT_START = SICK.exists()
 MARKS = DIRECTORY / ".starts"
 STATE = DIRECTORY / ".state"
+CDI_FILE = DIRECTORY / ".cdi" / "chip.json"
 STARTS = 0
 if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
@@ -286,6 +288,11 @@ class Plugin:
                 STATE.write_bytes(b"{")
                 time.sleep(0.02)
                 STATE.write_bytes(b"{}")
+            if FAULT == "removes-its-cdi-file":
+                CDI_FILE.parent.mkdir(exist_ok=True)
+                devices_of_file = [{"name": f"c{number}", "containerEdits": {"env": ["A=1"]}} for number in range(3)]
+                content = {"cdiVersion": "0.6.0", "kind": "ex.org/chip", "devices": devices_of_file}
+                CDI_FILE.write_text(json.dumps(content if len(streamed) < 2 else {}))
             taken.update(ids)
             known = {device.ID for device in devices()}.issuperset(ids)
             if FAULT == "accepts-what-is-gone" and not known and ids == ["c0"]:
