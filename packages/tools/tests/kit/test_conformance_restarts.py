@@ -17,7 +17,9 @@ def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeyp
     assert_found(fault, names, directory)
 
 
-def test_a_plugin_without_fault_passes_everything(directory: Path) -> None:
+def test_a_plugin_without_fault_passes_everything(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # on a busy machine, too, a check of many calls makes them all
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._CALLING", 60.0)
     report = run_checks_on("", NAMES, QUICK, directory)
     not_undone = {
         *("reports-a-recovery-of-health", "allocates-a-device-that-has-recovered", "reports-a-later-change-of-health")
