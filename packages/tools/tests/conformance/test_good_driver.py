@@ -57,6 +57,7 @@ AROUND_HABITS = {
 }
 
 
+@pytest.mark.apart  # takes as long as half of the other tests together
 def test_a_good_driver_passes_every_check() -> None:
     report = run_on(None, list(CHECKS), None, QUICK)
     assert_all_pass(report, *OTHERS)
