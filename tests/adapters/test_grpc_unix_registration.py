@@ -366,7 +366,9 @@ class TestCalls:
                 assert "code = Canceled" in str(failed.value)
             released.set()
 
-    @pytest.mark.parametrize("then", ["nothing", "pings", "accept"])
+    @pytest.mark.parametrize(
+        "then", ["nothing", *(pytest.param(then, marks=pytest.mark.slow) for then in ("pings", "accept"))]
+    )
     def test_a_call_that_its_plugin_does_not_read_ends_and_so_does_the_program(
         self, directory: Path, then: str
     ) -> None:

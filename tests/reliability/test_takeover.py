@@ -71,7 +71,7 @@ def answered_by(manager: DeviceManager, uid: str) -> int:
     return int(options.envs["BY"])
 
 
-@pytest.mark.parametrize("way", ["stopped", "alive", "killed"])
+@pytest.mark.parametrize("way", [pytest.param("stopped", marks=pytest.mark.slow), "alive", "killed"])
 def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, manager: DeviceManager, way: str) -> None:
     """In a rolling update over one socket, an old plugin that hangs does not block the new one."""
     with instance(directory, "p.sock", "old-0", "old-1") as old:
@@ -98,7 +98,7 @@ def test_a_new_process_on_the_same_path_replaces_the_old_one(directory: Path, ma
             assert instances(manager) == 1
 
 
-@pytest.mark.parametrize("way", ["disconnect", "killed"])
+@pytest.mark.parametrize("way", ["disconnect", pytest.param("killed", marks=pytest.mark.slow)])
 def test_late_disconnects_and_lists_change_no_new_instance(directory: Path, manager: DeviceManager, way: str) -> None:
     """Two instances have two sockets, as with maxSurge (kubernetes#121994, #135437)."""
     with instance(directory, "a.sock", "d0", "d1") as old, instance(directory, "b.sock", "d0", "d1", "d2") as new:

@@ -801,7 +801,7 @@ def test_edited_expressions_take_little_memory(
     assert peak < 100_000_000
 
 
-@pytest.mark.parametrize("command", ["why", "fits"])
+@pytest.mark.parametrize("command", ["why", pytest.param("fits", marks=pytest.mark.slow)])
 def test_output_that_cannot_be_written_is_a_sentence(command: str, tmp_path: Path) -> None:
     (tmp_path / "all.json").write_text(json.dumps({"kind": "List", "items": [WHOLE, a_slice("n1", GPU, GPUS), POD]}))
     (tmp_path / "claim.json").write_text(json.dumps(a_claim(a_request("r", "gpu"))))

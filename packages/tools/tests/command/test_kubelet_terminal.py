@@ -70,6 +70,7 @@ def test_the_live_view_is_drawn_again_when_the_terminal_changes_its_size(root: P
     assert shown.process.wait(PATIENCE) == 0
 
 
+@pytest.mark.slow
 def test_ctrl_z_gives_the_terminal_back_and_fg_takes_it_again(root: Path, terminal: Open) -> None:
     shown = terminal(arguments(root))
     shown.read_until("no plugin has registered yet")
@@ -201,6 +202,7 @@ def test_a_terminal_that_is_closed_ends_it_and_leaves_no_socket(root: Path) -> N
     assert [path for path in root.rglob("*") if path.is_socket()] == []
 
 
+@pytest.mark.slow
 def test_a_terminal_that_goes_away_while_sighup_is_ignored_does_not_end_it(root: Path, terminal: Open) -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:

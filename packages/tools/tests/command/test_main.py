@@ -138,7 +138,7 @@ def test_wrong_usage_is_one_sentence_and_status_2(devicecore: Run, arguments: st
     ("missing", "extra", "arguments"),
     [
         (["click"], "", ["--help"]),
-        (["rich"], "", ["demo"]),
+        pytest.param(["rich"], "", ["demo"], marks=pytest.mark.slow),
         pytest.param(["rich"], "", ["demo", "--json"], marks=pytest.mark.slow),
         (
             ["httpcore2", "httpx2"],
@@ -209,7 +209,7 @@ def test_a_command_is_completed_with_its_subcommands_and_options() -> None:
     "command",
     [
         "verify nowhere",
-        "show v1.13-two-pods.json",
+        pytest.param("show v1.13-two-pods.json", marks=pytest.mark.slow),
         pytest.param("show --json v1.13-two-pods.json", marks=pytest.mark.slow),
     ],
 )

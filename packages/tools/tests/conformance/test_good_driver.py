@@ -87,6 +87,7 @@ def test_only_must_checks_run_on_a_driver_with_slow_claims(monkeypatch: pytest.M
     assert report.passed
 
 
+@pytest.mark.slow
 def test_a_slow_driver_has_time_for_several_claims_even_after_a_call_without_an_answer() -> None:
     names = "prepares-a-claim-with-a-long-name", "prepares-claims-at-the-same-time"
     report = run_on(habits.PreparesOneByOne, checks_of(*names), None, evolve(QUICK, call=4.0, call_again=0.5))
@@ -98,6 +99,7 @@ def test_a_slow_driver_may_finish_a_canceled_call_before_the_next_one() -> None:
     assert_all_pass(run_on(habits.PreparesOneByOne, checks_of("late-prepare-leaves-nothing"), None, QUICK))
 
 
+@pytest.mark.slow
 def test_device_metadata_is_not_a_fault() -> None:
     checks = [check for check in CHECKS if check.group == "cdi" or check.name == "prepare-is-idempotent"]
     report = run_on(habits.WritesMetadata, checks, None, QUICK)

@@ -29,7 +29,10 @@ def command(driver: str) -> list[str]:
     return [sys.executable, str(DRIVER), f"hostile:{driver}"]
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGTERM, *([signal.SIGINT] if TRIES_ALL_FAULTS else [])])
+@pytest.mark.parametrize(
+    "number",
+    [None, pytest.param(signal.SIGTERM, marks=pytest.mark.slow), *([signal.SIGINT] if TRIES_ALL_FAULTS else [])],
+)
 def test_daemons_without_the_environment_end_with_the_run(tmp_path: Path, number: signal.Signals | None) -> None:
     pids = tmp_path / "pids"
     only = "answers-get-info" if number is None else "stays-while-the-api-server-is-away"

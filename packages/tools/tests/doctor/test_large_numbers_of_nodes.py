@@ -77,7 +77,7 @@ def places(tmp_path: Path) -> list[tuple[Path, Place]]:
     return [(directory, place) for place, directory in found.items()]
 
 
-@pytest.mark.parametrize("number", [10**18, 10**30])
+@pytest.mark.parametrize("number", [10**18, pytest.param(10**30, marks=pytest.mark.slow)])
 def test_no_number_in_a_file_of_a_node_takes_memory_or_time(
     number: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

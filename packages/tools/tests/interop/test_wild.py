@@ -22,7 +22,7 @@ HABITS = {
     "empty": ("vendor.example/none", {"removes-its-socket"}),
     "alpha": ("", {"serves-before-it-registers"}),
 }
-COMMON = ["nvidia", "fatal"]
+COMMON = ["nvidia"]
 
 
 @pytest.fixture(scope="module")

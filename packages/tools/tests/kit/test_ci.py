@@ -168,6 +168,7 @@ def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
     assert "DRA driver conformance: v1.2.3: " in (tmp_path / "workspace" / outputs["badge"]).read_text()
 
 
+@pytest.mark.slow
 def test_the_action_fails_with_a_faulty_plugin_and_keeps_its_reports(tmp_path: Path) -> None:
     ran, outputs = action(tmp_path, command=f"'{sys.executable}' '{PLUGIN}' {{dir}} by-position", options=QUICK)
     assert ran.returncode == 1
@@ -181,7 +182,11 @@ def test_the_action_fails_with_a_faulty_plugin_and_keeps_its_reports(tmp_path: P
     [
         ({}, "::error::devicecore conformance needs the input command or image."),
         ({"command": "./plugin 'open"}, "unmatched single quote"),
-        ({"command": "true", "options": "--only nonsense"}, "--only nonsense: there is no such check"),
+        pytest.param(
+            {"command": "true", "options": "--only nonsense"},
+            "--only nonsense: there is no such check",
+            marks=pytest.mark.slow,
+        ),
         ({"command": "/no/such/plugin $(touch /tmp/x)"}, "cannot run `/no/such/plugin '$(touch' '/tmp/x)'`"),
     ],
 )

@@ -113,6 +113,7 @@ def test_checks_can_be_listed_and_chosen() -> None:
     assert [line.split()[1] for line in pattern] == names
 
 
+@pytest.mark.slow
 def test_a_directory_of_the_user_is_left_as_it_was(directory: Path) -> None:
     directory.chmod(0o770)
     command = ("--socket-dir", directory, "--resource", "example.com/chip", "--", sys.executable, PLUGIN, directory)

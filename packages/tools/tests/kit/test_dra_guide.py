@@ -31,7 +31,7 @@ SOONER = {
     ("name", "status"),
     [
         pytest.param("passing", 0, marks=pytest.mark.slow),
-        ("failing", 1),
+        pytest.param("failing", 1, marks=pytest.mark.slow),
         pytest.param("claims", 0, marks=pytest.mark.slow),
     ],
 )

@@ -88,7 +88,7 @@ def test_a_hostile_file_is_judged_in_printable_sentences(
         assert not (directory / "new").exists() or status == 0, name
 
 
-@pytest.mark.parametrize("hostile", ["1 GB", "an endless device"])
+@pytest.mark.parametrize("hostile", ["1 GB", pytest.param("an endless device", marks=pytest.mark.slow)])
 def test_a_file_without_end_is_refused_in_little_memory(directory: Path, hostile: str) -> None:
     HOSTILE[hostile](directory / "file")
     command = [sys.executable, "-m", "devicecore_tools", "checkpoint", "verify", str(directory / "file")]
