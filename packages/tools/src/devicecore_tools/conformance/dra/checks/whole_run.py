@@ -24,7 +24,7 @@ from devicecore_tools.conformance.model import Severity, does_not_apply_if, requ
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
 _MEASURED, _COMPARED = 60, 10  # claims
-_SLOWER, _TOLERATED = 5, 0.03  # times, and seconds
+_SLOWER, _TOLERATED = 3, 0.02  # times, and seconds
 
 _CLAIMS = ("cdi", "prepare", "unprepare", "situations", "state", "rolling update")
 """The groups of checks that compare claims in the same way."""
@@ -106,7 +106,7 @@ def prepares_later_claims_as_fast(driver: DriverUnderTest) -> str:
             text = (
                 f"of {len(seconds)} claims, one of the first took {first:.3f} seconds, and each of the last {last:.3f}"
             )
-            require(last <= _SLOWER * first + _TOLERATED, text)
+            require(last <= _SLOWER * first + _TOLERATED, text, late=True)
     does_not_apply_if(not number, "no process has prepared so many claims")
     return f"{counted(number, 'claim')} without a growing time"
 

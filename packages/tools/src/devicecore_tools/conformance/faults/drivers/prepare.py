@@ -322,13 +322,13 @@ class JoinsNamespaceAndName(GoodDriver):
 
     def __init__(self) -> None:
         super().__init__()
-        self.uids: dict[str, str] = {}
+        self.known: dict[str, Message] = {}
 
     def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
-        known = self.uids.setdefault(f"{claim.namespace}-{claim.name}", claim.uid)
-        if known != claim.uid and known in self.claims:
-            return [self.device(known, result) for result in self.claims[known]["results"]]
-        self.uids[f"{claim.namespace}-{claim.name}"] = claim.uid
+        known: Message = self.known.get(f"{claim.namespace}-{claim.name}") or claim
+        if known.name != claim.name and known.uid in self.claims:
+            return [self.device(known.uid, result) for result in self.claims[known.uid]["results"]]
+        self.known[f"{claim.namespace}-{claim.name}"] = claim
         return super().prepare_claim(claim, context)
 
 
