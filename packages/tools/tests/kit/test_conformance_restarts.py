@@ -72,7 +72,7 @@ def test_a_socket_of_another_type_is_named(directory: Path) -> None:
 
 
 def test_a_kubelet_that_refuses_needs_a_call_to_refuse(directory: Path) -> None:
-    settings = SHORT["slow-to-return"]
+    settings = evolve(SHORT["slow-to-return"], noticing=0.3)
     report = run_checks_on("slow-to-return", ["is-patient-with-a-kubelet-that-refuses"], settings, directory)
     result = report.results[-1]
     assert result.verdict is Verdict.UNDECIDED

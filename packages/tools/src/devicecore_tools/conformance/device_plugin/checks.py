@@ -1792,6 +1792,7 @@ def is_patient_with_a_kubelet_that_refuses(plugin: PluginUnderTest) -> str:
     plugin.kubelet.serve()
     try:
         plugin.process.pause(plugin.settings.refusing)
+        plugin.process.wait(lambda: refused, plugin.registration.usual_return)  # some plugins return later
         plugin.kubelet.refusal = ""
         if refused and not plugin.kubelet.is_watcher:
 

@@ -188,6 +188,11 @@ class PluginRegistration:
         return connection
 
     @property
+    def usual_return(self) -> float:
+        """Seconds in which the plugin registers again, if it takes no longer than so far."""
+        return max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR)
+
+    @property
     def after_a_start(self) -> float:
         """Seconds to register after the process starts. A later start may take twice as long as the first."""
         return max(self.settings.returning, LATER_START * self._first_return)
@@ -220,7 +225,7 @@ class PluginRegistration:
         """
         limits = {"--returning": self.after_a_start}  # the plugin may exit and be restarted
         if noticing:
-            limits["--noticing"] = max(self.settings.noticing, self._slowest_return * _RETURN_FACTOR)
+            limits["--noticing"] = self.usual_return
         if not self._returns:
             limits[""] = max(_AFTER_NO_RETURN, self._slowest_return * _RETURN_FACTOR)
         option, limit = min(limits.items(), key=lambda one: one[1])
