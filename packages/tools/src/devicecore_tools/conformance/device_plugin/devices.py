@@ -217,14 +217,14 @@ class ListedDevices:
         names = [f"{_CDI}{one.name}" for one in given.cdi_devices]
         mounted = [mount.host_path for mount in given.mounts]
         for path in [*(node.host_path for node in given.devices), *mounted, *names]:
-            if _exists(path):
+            if _exists(path, was_there=path in self.existing):
                 if len(self.existing) < _MAX_SOURCES:
                     self.existing.add(path)
             elif path in self.existing and len(self.vanished) < _MAX_CHANGES:
                 text = f"during {self.check}, the answer for {ids} contained {path}, which no longer existed"
                 self.vanished.append(text)
         for path in [*mounted, *names]:
-            if path not in self.sources and len(self.sources) < _MAX_SOURCES and _exists(path):
+            if path not in self.sources and len(self.sources) < _MAX_SOURCES and path in self.existing:
                 self.sources[path] = ids
                 with suppress(OSError):  # it is not a directory
                     self.directories[path] = os.open(path, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -413,19 +413,17 @@ class ListedDevices:
         return (method.path, request.SerializeToString(deterministic=True)) in self.answered
 
 
-def _exists(path: str) -> bool:
+def _exists(path: str, *, was_there: bool = True) -> bool:
     """Return whether a path exists, or, if `path` is the name of a CDI device after `_CDI`, whether a file defines it.
 
-    A file that is just being rewritten defines its devices a moment later.
+    If a CDI device was there before, its file may just be being rewritten, so the files are read again a moment later.
     """
     if not path.startswith(_CDI):
         return Path(path).exists()
-    for pause in (0.0, _REWRITING):
+    for pause in (0.0, _REWRITING) if was_there else (0.0,):
         time.sleep(pause)
         if any(path.removeprefix(_CDI) in names_in(Path(directory)) for directory in CDI_DIRECTORIES):
             return True
-        if not any(Path(directory).is_dir() for directory in CDI_DIRECTORIES):
-            break
     return False
 
 
