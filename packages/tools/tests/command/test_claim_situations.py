@@ -853,7 +853,7 @@ def test_nodes_that_have_the_devices_are_counted_and_grouped_by_type(
     status, lines = why([a_claim(a_request("r", "gpu"))], [WHOLE, *slices, *nodes])
     assert (status, lines[0]) == (0, "claim ml/train on m1, one of 4 such nodes among 7: gets its devices")
     none = "claim ml/train, request r: 0 of 1 devices fit; there are none on the node"
-    assert lines[3:6] == [
+    assert lines[4:7] == [
         "  2 nodes  gets its devices (instance type p2: m2, m5)",
         "  m4       gets its devices",
         f"  2 nodes  {none} (instance type p0: m0, m3)",

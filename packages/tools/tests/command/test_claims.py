@@ -87,6 +87,30 @@ def test_each_device_has_the_first_reason_against_it(place: Path, capsys: Capsys
     assert "\x1b" not in others
 
 
+@pytest.mark.parametrize("asked", ["claim.json", "pod.yaml", "fits"])
+def test_an_answer_without_the_other_claims_says_what_it_assumes(place: Path, capsys: Capsys, asked: str) -> None:
+    """With the claims, the device of the only matching kind turns out to be in use."""
+    template = json.loads((place / "claims.json").read_text())["items"][1]
+    template["apiVersion"] = "resource.k8s.io/v1"
+    pod = POD.replace("limits: {example.com/gpu: 1}, ", "")
+    (place / "pod.yaml").write_text(f"{pod}---\n{json.dumps(template)}")
+    (place / "none.json").write_text('{"kind": "List", "items": []}')
+    words = ["fits", "pod.yaml", "--node", "node-1.yaml"] if asked == "fits" else ["why", asked]
+    says = "assumed no other claim has devices: no ResourceClaims were read (add --claims or --kubeconfig)"
+    for options, status, is_said in (
+        ([], 0, True),
+        (["--claims", "none.json"], 0, False),
+        (["--resourceclaims", "none.json"], 0, False),
+        (["--claims", "claims.json"], 1, False),
+    ):
+        if asked == "fits" and "--resourceclaims" in options:
+            continue
+        assert run(place, *words, "--slices", "slices.json", *options) == status
+        assert (says in " ".join(capsys.readouterr().out.split())) is is_said, options
+    run(place, *words, "--slices", "slices.json", "--json")
+    assert "no other claim has devices" in capsys.readouterr().out
+
+
 def test_each_proposed_change_helps(place: Path, capsys: Capsys) -> None:
     run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "claims.json", "--json")
     best = json.loads(capsys.readouterr().out)["nodes"][0]
@@ -129,7 +153,8 @@ def test_a_claim_is_read_only_once_even_from_standard_input(
 
 
 def test_a_claim_that_fits_gets_its_devices_named(place: Path, capsys: Capsys) -> None:
-    assert run(place, "why", "claim.json", "--slices", "slices.json") == 0
+    (place / "none.json").write_text('{"kind": "List", "items": []}')
+    assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "none.json") == 0
     printed = capsys.readouterr().out
     assert "claim ml/train on node-1: gets its devices\n  request r  gpu.example.com/node-1/gpu-0\n" in printed
 
@@ -154,7 +179,7 @@ def test_a_device_taint_rule_taints_what_it_selects(
 
 def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: Capsys) -> None:
     outcomes = []
-    for more in ([], ["--claims", "slices.json"]):
+    for more in ([], ["--node", "slices.json"]):
         run(place, "why", "claim.json", "--slices", "slices.json", *more, "--json")
         outcomes.append(capsys.readouterr().out)
     assert outcomes[0] == outcomes[1]
@@ -416,7 +441,8 @@ def test_devices_that_kubernetes_does_not_find_are_named(place: Path, capsys: Ca
     for one in (parts, counters):
         one["spec"]["pool"]["resourceSliceCount"] = 2
     (place / "parts.json").write_text(json.dumps({"kind": "List", "items": [CLASS, parts, counters]}))
-    assert run(place, "why", "claim.json", "--slices", "parts.json") == 4
+    (place / "none.json").write_text('{"kind": "List", "items": []}')
+    assert run(place, "why", "claim.json", "--slices", "parts.json", "--claims", "none.json") == 4
     printed = " ".join(capsys.readouterr().out.split())
     assert (
         "could get its devices, but not every scheduler finds them but a scheduler of Kubernetes 1.36.2 or" in printed

@@ -172,6 +172,7 @@ class ClaimReport:
         names = ", ".join(one.name for one in self.claims)
         nodes = [] if self._is_allocated else [document_of(one) for one in self.answers]
         document: dict[str, object] = {"claims": names, "outcome": self.outcome.name.lower().replace("_", "-")}
+        document["assumed"] = list(self._all_assumed)
         if self.asks is not None:
             document |= {
                 "node": best.node.name if (best := self._placed_on) else None,
@@ -180,12 +181,16 @@ class ClaimReport:
                 "waits_for": list(self._waits_for),
                 "not_looked_at": list(self.unjudged),
                 "topology_not_looked_at": self._needs_topology,
-                "assumed": list(self.assumed),
                 "deallocated": [one.name for one in self.taken_away],
                 "preempted": [one.name for one in self.victims],
                 "request_mappings": list(self._mappings),
             }
         return {**document, "nodes": nodes}
+
+    @property
+    def _all_assumed(self) -> tuple[str, ...]:
+        """What is assumed, including what is assumed about other claims."""
+        return (*self.assumed, *(self.trial.assumed if self.claims else ()))
 
     @property
     def _mappings(self) -> Iterator[dict[str, str]]:
@@ -358,7 +363,7 @@ class ClaimReport:
         yield from (("not checked", what) for what in self.unjudged)
         if self._needs_topology:
             yield "not checked", f"{POLICY_NOT_KNOWN}: {_GET_POLICY}"
-        yield from (("assumed", what) for what in (self.assumed if best.fits else ()))
+        yield from (("assumed", what) for what in (self._all_assumed if best.fits else ()))
 
     def _pairs(self, best: ClaimAnswer, *, all_devices: bool) -> Iterator[tuple[str, str]]:
         yield from self._first_pairs(best)

@@ -358,9 +358,10 @@ def explain_claims(
     if len(asked) == 1 and (allocated := allocated_claim(asked[0], ())) is not None:
         return print_reports([AllocatedReport(allocated)], as_json=as_json, all_devices=all_devices)
     has_claims = bool(sources.get("claims"))
-    trial = _claim_trial(
-        places, kubeconfig, wanted.others, scheduler, wanted.pods, budget=budget, lists_claims=has_claims
-    )
+    others = list(wanted.others)
+    if place := _text(sources.get("resourceclaims")):  # kubectl prints an empty list without the kind of its members
+        others.append(Value({"kind": "ResourceClaimList", "items": []}, place))
+    trial = _claim_trial(places, kubeconfig, others, scheduler, wanted.pods, budget=budget, lists_claims=has_claims)
     reports: list[AllocatedReport | ClaimReport] = [
         _report_of_pod(trial, _title_of(pod), pod, node, kubeconfig) for pod in wanted.pods
     ]

@@ -613,6 +613,13 @@ class ClaimTrial:
         words = 'the scheduler waits for it (resourceclaim.resource.k8s.io "..." not found, or not created yet)'
         return f"{missing}: {words}"
 
+    @property
+    def assumed(self) -> tuple[str, ...]:
+        """The assumptions about claims' devices made because the cluster's claims were not read."""
+        if self._lists_claims or "ResourceClaim" in self._objects.admission.kinds:
+            return ()
+        return ("no other claim has devices: no ResourceClaims were read (add --claims or --kubeconfig)",)
+
     def why_refused(self, pod: Pod) -> str:
         """Return why an API server refuses a pod's claim, or an empty string if it accepts every claim.
 
