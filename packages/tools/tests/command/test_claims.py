@@ -185,6 +185,40 @@ def test_a_file_that_is_given_twice_counts_once(place: Path, capsys: Capsys) -> 
     assert outcomes[0] == outcomes[1]
 
 
+@pytest.mark.parametrize("words", [["why", "claim.json"], ["fits", "pod.yaml", "--node", "node-1.yaml"]])
+def test_all_files_for_slices_are_read(place: Path, capsys: Capsys, words: list[str]) -> None:
+    """Many answers advise to pass a file with other objects as an additional file for --slices."""
+    whole = json.loads((place / "slices.json").read_text())["items"]
+    for name, items in (("classes", whole[:1]), ("rest", whole[1:])):
+        (place / f"{name}.json").write_text(json.dumps({"kind": "List", "items": items}))
+    said = []
+    for files in (["slices.json"], ["classes.json", "rest.json"], ["rest.json", "classes.json"]):
+        slices = [word for file in files for word in ("--slices", file)]
+        status = run(place, *words, *slices, "--claims", "claims.json", "--json")
+        said.append((status, capsys.readouterr().out))
+    assert said[0][0] == 1
+    assert said[1:] == [said[0]] * 2
+    assert run(place, *words, "--slices", "slices.json", "--slices", "nothing.json") == 2
+    assert "nothing.json: " in capsys.readouterr().err
+
+
+def test_a_name_is_looked_up_in_all_files_for_slices(place: Path, capsys: Capsys) -> None:
+    assert run(place, "why", "claim", "ml/other", "--slices", "slices.json", "--slices", "claims.json") == 0
+    assert "claim ml/other is allocated" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["why", "claim.json"], ["fits", "pod.yaml", "--node", "node-1.yaml"]])
+@pytest.mark.parametrize("second", [["--claims", "none.json"], ["--claims={}/none.json"]])
+def test_a_second_file_for_claims_is_refused(place: Path, capsys: Capsys, words: list[str], second: list[str]) -> None:
+    """The claim in the first file holds the device."""
+    (place / "none.json").write_text('{"kind": "List", "items": []}')
+    second = [one.format(place) for one in second]
+    assert run(place, *words, "--slices", "slices.json", "--claims", "claims.json", *second) == 2
+    both = f"{place}/claims.json and {place}/none.json"
+    assert f"--claims was given twice: {both}. Give only one file." in capsys.readouterr().err
+    assert run(place, *words, "--slices", "slices.json", "--claims", "claims.json", "--claims", "claims.json") == 1
+
+
 def test_slices_may_be_a_yaml_file_of_several_documents(place: Path, capsys: Capsys) -> None:
     items = json.loads((place / "slices.json").read_text())["items"]
     (place / "slices.yaml").write_text("".join(f"---\n{json.dumps(one)}\n" for one in items))

@@ -262,6 +262,8 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
         (["--kubeconfig", "x", "--in-cluster", "--node-name", "n"], "--in-cluster cannot be used together"),
         (["--in-cluster"], "--kubeconfig and --in-cluster need --node-name, the name of the Node object."),
         (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
+        (["--root", "/a", "--root=/b"], "--root was given twice: /a and /b. Give only one directory."),
+        (["--slices", "a", "--slices", "b"], "--slices was given twice: a and b. Give only one file."),
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device; expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),

@@ -43,6 +43,16 @@ def why(*arguments: str) -> int:
     return main(["why", *arguments])
 
 
+def test_a_node_has_only_one_file_with_slices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["--root", str(tmp_path), "--slices", __file__, "--slices", str(tmp_path / "more")]
+    assert main(["why", "Allocate failed", *words]) == 2
+    assert f"--slices: {tmp_path}/more: there is no such file." in capsys.readouterr().err
+    words[-1] = __file__
+    assert main(["why", "Allocate failed", *words]) == 2
+    only = "--slices can be repeated only for a claim or a pod that waits for a node."
+    assert only in capsys.readouterr().err
+
+
 def test_a_message_is_explained(capsys: Capsys) -> None:
     assert why(REFUSAL) == 0
     printed = " ".join(capsys.readouterr().out.split())

@@ -82,8 +82,17 @@ def documents_of(sources: Mapping[str, object], budget: Budget) -> list[Value]:
     """Return the documents in the files with a cluster's objects. Raises DocumentError if a file cannot be used."""
     from devicecore_tools.doctor.reading.large_documents import read_all_documents
 
-    places = dict.fromkeys(place for name in _OBJECTS if (place := _text(sources.get(name))) and place != "-")
+    places = dict.fromkeys(place for place in _places(sources) if place != "-")
     return [one for place in places for one in read_all_documents(place, budget)]
+
+
+def _places(sources: Mapping[str, object]) -> list[str]:
+    """Return the files with a cluster's objects that the options name."""
+    more = sources.get("more_slices")
+    return [
+        *(place for name in _OBJECTS if (place := _text(sources.get(name)))),
+        *(more if isinstance(more, tuple) else ()),
+    ]
 
 
 def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted | None:
@@ -341,12 +350,12 @@ def explain_claims(
 ) -> int:
     """Print a report on each pod and claim: its devices, or the nodes' answers if it has none. Return the exit status.
 
-    `sources` contains the options `kubeconfig`, `node_name`, `scheduler` and those of `_OBJECTS`. Raises ValueError if
-    an object cannot be read, and NotKnownError if the budget does not allow reading it.
+    `sources` contains the options `kubeconfig`, `node_name`, `scheduler`, `more_slices` and those of `_OBJECTS`. Raises
+    ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     read = {one.file for one in wanted.others}
-    places = [place for name in _OBJECTS if (place := _text(sources.get(name))) not in read]
+    places = [place for place in _places(sources) if place not in read]
     from devicecore_tools.command.claim_reports import AllocatedReport, ClaimReport, print_reports
     from devicecore_tools.doctor.pod.claim_trial import OF_TEMPLATE, allocated_claim
     from devicecore_tools.doctor.pod.cluster_objects import template_of
@@ -502,7 +511,7 @@ def _text(option: object) -> str | None:
 def answer_of_node(
     pod: Value,
     node: str,
-    slices: str | None,
+    slices: Sequence[str],
     claims: str | None,
     pods: str | None = None,
     *,
@@ -522,13 +531,13 @@ def answer_of_node(
     kinds = {item["kind"].data for document in others for item in items_in(document)}
     if not (slices or claims or "ResourceSlice" in kinds):
         return None
-    places = (slices, claims, None if pods == "-" else pods)
+    places = (*slices, claims, None if pods == "-" else pods)
     trial = _claim_trial(places, None, others, budget=budget, lists_claims=bool(claims))
     name = trial.name_of(node, is_named=is_named)
     if name is None and not (known.claims or extended_resources(known)):
         return None
     if name is None:
-        files = " and ".join(filter(None, (slices, claims))) or others[0].file
+        files = " and ".join(filter(None, (*slices, claims))) or others[0].file
         raise UnknownNodeError(
             f"no ResourceSlice and no Node in {files} belongs to {node}, so its devices are not known"
         )

@@ -80,7 +80,9 @@ _WITH_MANAGERS = (
 @path_option(
     "--slices",
     "FILE",
-    "Also try the ResourceClaims of the pod: `kubectl get resourceslices,deviceclasses,nodes -o json`.",
+    "Also try the ResourceClaims of the pod: `kubectl get resourceslices,deviceclasses,nodes -o json`. May be "
+    "repeated, for files with other objects.",
+    multiple=True,
 )
 @path_option(
     "--claims", "FILE", "The cluster's claims: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
@@ -94,7 +96,7 @@ def fits(
     places: tuple[str, ...],
     plugins: bool | None,
     pods: str | None,
-    slices: str | None,
+    slices: tuple[str, ...],
     claims: str | None,
     pod: str,
     topology: "TopologySettings",
@@ -238,7 +240,7 @@ def _tried(
     node: "TrialNode",
     facts: Facts | None,
     given: GivenPod,
-    files: tuple[str | None, str | None, str | None],
+    files: tuple[Sequence[str], str | None, str | None],
     budget: Budget,
     *,
     is_named: bool,

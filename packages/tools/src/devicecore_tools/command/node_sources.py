@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.look.values import PodSeen, Reading
     from devicecore_tools.doctor.reading.node import NodeSources
 
-source_options = option_group(
+_BEFORE = (
     path_option(
         "--root",
         "DIR",
@@ -44,12 +44,9 @@ source_options = option_group(
         "pod: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`.",
     ),
     path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
-    path_option(
-        "--slices",
-        "FILE",
-        "What DRA drivers publish: what `kubectl get resourceslices -o json` prints. For `why`, as with --claims: "
-        "`kubectl get resourceslices,deviceclasses,nodes -o json`.",
-    ),
+)
+_SLICES = "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."
+_AFTER = (
     path_option(
         "--kubeconfig",
         "FILE",
@@ -77,7 +74,22 @@ source_options = option_group(
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),
 )
+source_options = option_group(*_BEFORE, path_option("--slices", "FILE", _SLICES), *_AFTER)
 """Adds to a command the options that say what to read; `node_sources` takes their values."""
+
+question_options = option_group(
+    *_BEFORE,
+    path_option(
+        "--slices",
+        "FILE",
+        f"{_SLICES} About a claim or a waiting pod, as with --claims: `kubectl get resourceslices,deviceclasses,nodes "
+        "-o json`, and other objects that matter to a scheduler. May be repeated.",
+        multiple=True,
+    ),
+    *_AFTER,
+)
+"""Adds the same options to a command that also answers questions about a cluster, for which it reads several files."""
+
 
 _FILES = {  # the options that name a location, and what a user who named a directory should name instead
     "root": "",
@@ -95,6 +107,8 @@ _FILES = {  # the options that name a location, and what a user who named a dire
 def node_sources(**options: object) -> "NodeSources":
     """Return the sources that the options name.
 
+    `more_slices` are the files for --slices after the first one.
+
     Raises click.UsageError if options contradict each other, or name nothing, or something of the wrong kind.
     """
     from devicecore_tools.doctor.reading.node import NodeSources, SourcesError
@@ -104,6 +118,8 @@ def node_sources(**options: object) -> "NodeSources":
     if options.get("pods") == options.get("events") == "-":
         raise click.UsageError("--pods and --events cannot both be standard input.")
     check_places(options)
+    if options.pop("more_slices", ()):
+        raise click.UsageError("--slices can be repeated only for a claim or a pod that waits for a node.")
     try:
         return NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
     except SourcesError as error:
@@ -115,8 +131,10 @@ def check_places(options: Mapping[str, object]) -> None:
 
     If a file cannot be read for any other reason, its reader reports this.
     """
-    for option, what_to_name in _FILES.items():
-        place = options.get(option)
+    more = options.get("more_slices")
+    named = [(option, options.get(option), what) for option, what in _FILES.items()]
+    named += [("slices", place, _FILES["slices"]) for place in (more if isinstance(more, tuple) else ())]
+    for option, place, what_to_name in named:
         if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
             continue
         problem = missing_file(place, "directory" if option == "root" else "file")

@@ -17,7 +17,7 @@ from devicecore.domain.model import Pod
 from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims, may_decide
-from devicecore_tools.command.node_sources import check_places, node_sources, source_options
+from devicecore_tools.command.node_sources import check_places, node_sources, question_options
 from devicecore_tools.command.options import PLACE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.question import (
@@ -70,7 +70,7 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
 
 
 @click.command(short_help="Explain why a pod or a claim was refused or waits.")
-@source_options
+@question_options
 @topology_options
 @json_option
 @click.option(
@@ -93,6 +93,7 @@ def why(
     pod_file: str | None,
     words: tuple[str, ...],
     topology: "TopologySettings",
+    slices: tuple[str, ...],
     **sources: object,
 ) -> int:
     """Explain why a kubelet refused a pod, why a pod waits, or why the scheduler finds no node for it.
@@ -133,6 +134,7 @@ def why(
     a node, 1 if not, 3 if that cannot be known or something decisive was not considered, 4 if the rules allow an
     allocation that a scheduler of the given release does not find.
     """
+    sources |= {"slices": slices[0] if slices else None, "more_slices": slices[1:]}
     kind, message = words if len(words) == 2 and words[0] in KINDS else ("", words[0])
     if len(words) > 1 and not kind:
         several = "expected one MESSAGE, optionally after message, pod or claim. Put a message with spaces in quotes."
