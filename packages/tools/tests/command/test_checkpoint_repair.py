@@ -84,6 +84,7 @@ def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_
 def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     ran = devicecore("checkpoint", "repair", "--keep", "uid-9", two_owners, str(tmp_path / "new"))
     assert (ran.returncode, "--keep uid-9: no entry in" in ran.stderr) == (2, True)
+    assert "belongs to a pod with this UID. UIDs that can be kept: uid-1, uid-2, uid-3." in ran.stderr
 
 
 def test_repair_fixes_a_wrong_checksum_and_keeps_the_format(devicecore: Run, tmp_path: Path) -> None:

@@ -264,6 +264,10 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
         (["--pod-resources", "x", "--plugins"], "--plugins needs --root, the directory of the plugins' sockets."),
         (["--root", "/a", "--root=/b"], "--root was given twice: /a and /b. Give only one directory."),
         (["--slices", "a", "--slices", "b"], "--slices was given twice: a and b. Give only one file."),
+        (
+            ["--root", str(ROOT / "docs/nodes/leak"), "--plugins"],
+            "docs/nodes/leak is a record, which contains no sockets: leave out --plugins.",
+        ),
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device; expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),

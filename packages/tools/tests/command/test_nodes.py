@@ -215,6 +215,13 @@ def test_a_resource_is_selected_by_a_pattern(tmp_path: Path, capsys: Capsys) -> 
     assert capsys.readouterr().out == expected
 
 
+def test_a_cluster_without_devices_has_no_other_resources_either(tmp_path: Path, capsys: Capsys) -> None:
+    bare = [{"kind": "Node", "metadata": {"name": "n1"}}]
+    assert main(["nodes", saved(tmp_path / "all.json", bare), "--resource", "gpu"]) == 3
+    said = capsys.readouterr().out
+    assert "1 node of 1 has no such devices.\nNo devices of other resources were found either.\nnot read: " in said
+
+
 @pytest.mark.parametrize(
     ("missing", "kinds"),
     [("Pod", ["pods"]), ("ResourceClaim", ["ResourceClaims"]), ("ResourceSlice", ["ResourceSlices"])],

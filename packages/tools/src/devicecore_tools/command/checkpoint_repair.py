@@ -13,6 +13,7 @@ from devicecore.domain.checkpoint import FileVerdict, encode, judge
 from devicecore.domain.errors import MalformedCheckpointError, UnreadableReceiptError
 from devicecore.domain.model import Receipt
 from devicecore.domain.text import foreign_text
+from devicecore.domain.text import listed as named
 from devicecore_tools.checkpoint.repair import DropReason, Repaired, repaired
 from devicecore_tools.checkpoint.salvage import Salvaged, salvage
 from devicecore_tools.command.checkpoint_claims import is_claims_file
@@ -118,7 +119,11 @@ def repair(
     known = {entry.pod_uid for entry in found.data.entries or () if pods is None or entry.pod_uid in pods}
     if unknown := sorted(set(keep) - known):
         given = "" if pods is None else ", or the pod is not in --pods or has ended"
-        raise click.UsageError(f"--keep {unknown[0]}: no entry in {file} belongs to a pod with this UID{given}.")
+        uids = (
+            f"UIDs that can be kept: {foreign_text(named(sorted(known), 10), 1_000)}" if known else "No pod can be kept"
+        )
+        message = f"--keep {unknown[0]}: no entry in {file} belongs to a pod with this UID{given}. {uids}."
+        raise click.UsageError(message)
     lost = ["a byte-order mark, which stops a kubelet from reading the file"] * (blob != marked) + lost_fields(blob)
     result = repaired(found.data, _is_readable, pods=pods, keep=keep)
     if listed is not None and not force and (why := _why_not_gone(listed, found, result)):

@@ -19,7 +19,7 @@ from devicecore.domain.model import Pod
 from devicecore.domain.text import foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.node_sources import given_pods, node_sources
-from devicecore_tools.command.options import PLACE, json_option, missing_file, path_option
+from devicecore_tools.command.options import PLACE, json_option, missing_file, source_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.trial_options import (
     GivenPod,
@@ -71,20 +71,20 @@ _WITH_MANAGERS = (
         "each plugin to identify itself."
     ),
 )
-@path_option(
+@source_option(
     "--pods",
     "FILE",
     "All pods on the nodes: what `kubectl get pods -A -o json` prints. Pods hold what they request, and ended pods "
     "hold nothing, which a checkpoint alone does not show. - is standard input.",
 )
-@path_option(
+@source_option(
     "--slices",
     "FILE",
     "Also try the ResourceClaims of the pod: `kubectl get resourceslices,deviceclasses,nodes -o json`. May be "
     "repeated, for files with other objects.",
     multiple=True,
 )
-@path_option(
+@source_option(
     "--claims", "FILE", "The cluster's claims: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`."
 )
 @topology_options

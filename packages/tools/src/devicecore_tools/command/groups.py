@@ -1,8 +1,8 @@
 """Groups of commands.
 
 Law: the error for a misspelled command names the closest command, no option takes the next option as its value, and no
-file is ignored because an option was given twice. If the context's `obj` is a list, each command's name is appended to
-it before the command is imported.
+source is ignored because its option was given twice. If the context's `obj` is a list, each command's name is appended
+to it before the command is imported.
 """
 
 from collections.abc import Sequence
@@ -34,7 +34,7 @@ class Group(click.Group):
         if isinstance(command, click.Command) and not isinstance(command, click.Group) and not ctx.resilient_parsing:
             context = click.Context(command, parent=ctx, info_name=resolved)
             _refuse_option_as_value(context, others)
-            _refuse_second_file(context, others)
+            _refuse_second_source(context, others)
         return resolved, command, others
 
     def _hint(self, ctx: click.Context, args: list[str]) -> str:
@@ -71,12 +71,12 @@ def _refuse_option_as_value(context: click.Context, args: Sequence[str]) -> None
             raise click.UsageError(f"{arg}: expected {metavar}, got {shown!r}. {hint}".rstrip(), context)
 
 
-def _refuse_second_file(context: click.Context, args: Sequence[str]) -> None:
-    """Raise click.UsageError if an option that names one file or directory is given twice.
+def _refuse_second_source(context: click.Context, args: Sequence[str]) -> None:
+    """Raise click.UsageError if an option that names one source is given twice.
 
     click would use only the last one, and the answer would not say that the first one was not read.
     """
-    from devicecore_tools.command.options import PLACE  # the list of commands does not need this import
+    from devicecore_tools.command.options import SOURCE  # the list of commands does not need this import
 
     options = {name: one for one in context.command.params if isinstance(one, click.Option) for name in one.opts}
     given: dict[str | None, str] = {}
@@ -89,9 +89,9 @@ def _refuse_second_file(context: click.Context, args: Sequence[str]) -> None:
         if option is None or option.is_flag or option.count:
             continue
         value = value if is_joined else next(rest, "")
-        if option.type is PLACE and not option.multiple and given.setdefault(option.name, value) != value:
+        if option.type is SOURCE and not option.multiple and given.setdefault(option.name, value) != value:
             both = f"{foreign_text(given[option.name])} and {foreign_text(value)}"
-            what = "directory" if option.metavar == "DIR" else "file"
+            what = "directory" if option.metavar == "DIR" else str(option.metavar).lower()
             raise click.UsageError(f"{name} was given twice: {both}. Give only one {what}.", context)
 
 

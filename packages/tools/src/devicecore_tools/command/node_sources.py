@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from devicecore.domain.errors import DocumentError
-from devicecore_tools.command.options import PLACE, missing_file, option_group, path_option, seconds_option
+from devicecore_tools.command.options import PLACE, missing_file, option_group, seconds_option, source_option
 from devicecore_tools.doctor import DEFAULT_ROOT
 
 if TYPE_CHECKING:
@@ -22,32 +22,32 @@ if TYPE_CHECKING:
     from devicecore_tools.doctor.reading.node import NodeSources
 
 _BEFORE = (
-    path_option(
+    source_option(
         "--root",
         "DIR",
         "The kubelet's root directory, its device-plugins directory, or a record that `doctor --save` wrote. "
         f"Default: {DEFAULT_ROOT}, unless --checkpoint or --pod-resources is given.",
     ),
-    path_option("--checkpoint", "FILE", "The checkpoint, if it is not in --root."),
-    path_option("--pod-resources", "SOCKET", "The pod-resources socket, if it is not in --root."),
-    path_option(
+    source_option("--checkpoint", "FILE", "The checkpoint, if it is not in --root."),
+    source_option("--pod-resources", "SOCKET", "The pod-resources socket, if it is not in --root."),
+    source_option(
         "--pods",
         "FILE",
         "The pods: what the kubelet's /pods or `kubectl get pods -A -o json` prints. - is standard input.",
     ),
-    path_option("--node", "FILE", "The Node: what `kubectl get node NAME -o json` prints."),
-    path_option("--events", "FILE", "Events: what `kubectl get events -A -o json` prints."),
-    path_option(
+    source_option("--node", "FILE", "The Node: what `kubectl get node NAME -o json` prints."),
+    source_option("--events", "FILE", "Events: what `kubectl get events -A -o json` prints."),
+    source_option(
         "--claims",
         "FILE",
         "The kubelet's claims file, dra_manager_state, if it is not in --root. For `why` about a claim or a waiting "
         "pod: `kubectl get resourceclaims,resourceclaimtemplates -A -o json`.",
     ),
-    path_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
+    source_option("--resourceclaims", "FILE", "ResourceClaims: what `kubectl get resourceclaims -A -o json` prints."),
 )
 _SLICES = "What DRA drivers publish: what `kubectl get resourceslices -o json` prints."
 _AFTER = (
-    path_option(
+    source_option(
         "--kubeconfig",
         "FILE",
         "Read pods, Node, events, claims and slices from this API server; for a single node, add --node-name.",
@@ -74,12 +74,12 @@ _AFTER = (
         help="A directory of CDI files. Default: /etc/cdi and /var/run/cdi, unless only --checkpoint is given.",
     ),
 )
-source_options = option_group(*_BEFORE, path_option("--slices", "FILE", _SLICES), *_AFTER)
+source_options = option_group(*_BEFORE, source_option("--slices", "FILE", _SLICES), *_AFTER)
 """Adds to a command the options that say what to read; `node_sources` takes their values."""
 
 question_options = option_group(
     *_BEFORE,
-    path_option(
+    source_option(
         "--slices",
         "FILE",
         f"{_SLICES} About a claim or a waiting pod, as with --claims: `kubectl get resourceslices,deviceclasses,nodes "

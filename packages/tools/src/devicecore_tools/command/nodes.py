@@ -21,7 +21,7 @@ from devicecore.domain.text import counted, foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.inputs import read_input
-from devicecore_tools.command.options import PLACE, json_option, path_option, seconds_option
+from devicecore_tools.command.options import PLACE, json_option, seconds_option, source_option
 from devicecore_tools.command.output import complain, print_json
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor.account.nodes import Counts, DeviceUse, ResourceOnNode, resources_of, totals
@@ -44,7 +44,7 @@ Looks = Callable[[], dict[str, Look]]
 
 @click.command()
 @click.argument("files", nargs=-1, metavar="[FILE]...", type=PLACE)
-@path_option("--kubeconfig", "FILE", "Read this cluster. Default: $KUBECONFIG, or ~/.kube/config.")
+@source_option("--kubeconfig", "FILE", "Read this cluster. Default: $KUBECONFIG, or ~/.kube/config.")
 @click.option("--in-cluster", is_flag=True, help="Read this cluster with the service account of this pod.")
 @click.option("--devices", is_flag=True, help="List each device, with the pod and container that hold it.")
 @click.option(
@@ -251,6 +251,8 @@ class _Shown:
             sys.stdout.write(f"{counted(bare, 'node')} of {len(found):,} {'has' if bare == 1 else 'have'} no {what}.\n")
         if self.wanted and not rows and known:
             sys.stdout.write(f"The resources are: {foreign_text(listed(known, 10), 1_000)}\n")
+        elif self.wanted and not known:
+            sys.stdout.write("No devices of other resources were found either.\n")
         for kind, why in unread.items():
             sys.stdout.write(f"not read: {kind}: {foreign_text(why, 300)}\n")
 

@@ -123,10 +123,18 @@ class _Place(click.types.StringParamType):
 PLACE = _Place()
 """The type of options and arguments that name a file, a directory or a socket."""
 
+SOURCE = _Place()
+"""The type of options that name what is read for an answer. Unless such an option is `multiple`, it is given once."""
+
 
 def path_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
     """Return an option that names a file, a directory or a socket. `text` is the help text."""
     return click.option(option, metavar=metavar, type=PLACE, help=text, **others)
+
+
+def source_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
+    """Return an option that names what is read for an answer. `text` is the help text."""
+    return click.option(option, metavar=metavar, type=SOURCE, help=text, **others)
 
 
 def seconds_option(

@@ -178,6 +178,9 @@ class NodeSources:
             self._reasons = dict(record.reasons(self.root))
         elif self.root is not None:
             self._directory = KubeletDirectory.at(self.root)
+        if self.plugins and self._reasons is not None:
+            record_of = foreign_text(str(self.root))
+            raise SourcesError(f"--plugins: {record_of} is a record, which contains no sockets: leave out --plugins.")
         if self.plugins and self._directory is None:
             raise SourcesError("--plugins needs --root, the directory of the plugins' sockets.")
         if not self.cdi_directories and (self._directory is not None or self.pod_resources is not None):
