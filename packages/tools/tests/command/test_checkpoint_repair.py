@@ -81,6 +81,13 @@ def test_repair_removes_a_byte_order_mark(devicecore: Run, two_owners: str, tmp_
     assert len(decode((tmp_path / "new").read_bytes()).data.entries or ()) == 2
 
 
+def test_repair_refuses_a_second_list_of_pods(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
+    """Otherwise, the pods in the first list would count as gone, and would lose their devices."""
+    lists = ("--pods", str(tmp_path / "a"), "--pods", str(tmp_path / "b"))
+    ran = devicecore("checkpoint", "repair", *lists, two_owners, str(tmp_path / "new"))
+    assert (ran.returncode, "--pods was given twice: " in ran.stderr) == (2, True)
+
+
 def test_repair_refuses_a_pod_that_is_not_in_the_file(devicecore: Run, two_owners: str, tmp_path: Path) -> None:
     ran = devicecore("checkpoint", "repair", "--keep", "uid-9", two_owners, str(tmp_path / "new"))
     assert (ran.returncode, "--keep uid-9: no entry in" in ran.stderr) == (2, True)

@@ -51,6 +51,8 @@ def test_a_node_has_only_one_file_with_slices(tmp_path: Path, capsys: pytest.Cap
     assert main(["why", "Allocate failed", *words]) == 2
     only = "--slices can be repeated only for a claim or a pod that waits for a node."
     assert only in capsys.readouterr().err
+    assert main(["why", "Allocate failed", "--pod", "a.yaml", "--pod", "b.yaml"]) == 2
+    assert "--pod was given twice: a.yaml and b.yaml. Give only one file." in capsys.readouterr().err
 
 
 def test_a_message_is_explained(capsys: Capsys) -> None:

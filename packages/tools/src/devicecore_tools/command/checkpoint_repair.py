@@ -27,7 +27,7 @@ from devicecore_tools.command.checkpoint_files import (
     write_new,
 )
 from devicecore_tools.command.node_sources import given_pods
-from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.options import PLACE, SOURCE, json_option
 from devicecore_tools.command.output import MAX_VALUE, complain, print_json
 from devicecore_tools.doctor.account.precedence import why_incomplete
 from devicecore_tools.doctor.look.formats import examine, why_old_format
@@ -50,7 +50,7 @@ _OR = "Name all pods on the node, including those in kube-system, or add --force
     "--pods",
     "pods_file",
     metavar="PODS",
-    type=PLACE,
+    type=SOURCE,
     help="All pods on the node: a file with the output of the kubelet's /pods or `kubectl get pods -A -o json`. "
     "Entries of other pods, and of pods that have ended, are dropped. - is standard input.",
 )

@@ -18,7 +18,7 @@ from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims, may_decide
 from devicecore_tools.command.node_sources import check_places, node_sources, question_options
-from devicecore_tools.command.options import PLACE, json_option
+from devicecore_tools.command.options import SOURCE, json_option
 from devicecore_tools.command.output import complain, print_json, print_pairs
 from devicecore_tools.command.question import (
     KINDS,
@@ -77,7 +77,7 @@ _UPSTREAM = "https://github.com/kubernetes/kubernetes/issues/"
     "--pod",
     "pod_file",
     metavar="FILE",
-    type=PLACE,
+    type=SOURCE,
     help="The manifest of the refused pod, if MESSAGE is text. YAML or JSON.",
 )
 @click.option("--all-devices", is_flag=True, help="For claims: print why each device was rejected.")
