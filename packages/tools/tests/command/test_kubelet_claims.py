@@ -182,6 +182,19 @@ def test_pods_whose_drivers_are_not_known_delay_no_other(node: Node) -> None:
     assert sorted(hung.calls) == sorted(("prepare", name) for name in names)
 
 
+def test_a_claim_in_a_manifest_has_to_be_allocated_there(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """A kubelet's own reason, `not allocated`, does not say that no scheduler will do this."""
+    bare = claim("bare")
+    del bare["status"]["allocation"]
+    node.put("bare", bare)
+    node.put("a", pod("a", "bare"))
+    node.wait_until(lambda state: [one.reason[-13:] for one in state.pods] == ["not allocated"])
+    node.put("b", pod("b", "bare"))
+    node.wait_until(lambda state: [one.reason[-13:] for one in state.pods] == ["not allocated"] * 2)
+    says = "claim default/bare is in a manifest, where no scheduler allocates it: write its status.allocation"
+    assert caplog.messages.count(says) == 1
+
+
 def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     node.register(CountingDriver())
     waiting = pod("a", resourceClaimTemplateName="gpus")

@@ -4,16 +4,18 @@ Law: this module is loaded only when the DRA manager is created. A claim in a ma
     with the same name on the API server.
 """
 
+import logging
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from attrs import frozen
+from attrs import field, frozen
 
 from devicecore.adapters.file import FileStore
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.domain.dra.errors import ClaimSourceError
-from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ResourceClaim
 from devicecore.domain.dra.state_file import FILE_NAME
+from devicecore.domain.text import foreign_text
 from devicecore.dra_manager import DraManager
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_observer import DraObserver
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 HEALTH_NAME = "dra_health_state"
 """The file in the kubelet's root directory with the health that drivers have reported."""
 
+_log = logging.getLogger(__name__)
+
 
 @frozen
 class NodeClaimSource(ClaimSource):
@@ -35,11 +39,19 @@ class NodeClaimSource(ClaimSource):
 
     pods: PodFeed | None
     server: ClaimSource | None
+    _warned: set[ClaimRef] = field(factory=set, init=False)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim with this key. Raises ClaimSourceError if the claim does not exist or cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
+            if claim.allocation is None and claim.ref not in self._warned:
+                self._warned.add(claim.ref)
+                _log.warning(
+                    "claim %s/%s is in a manifest, where no scheduler allocates it: write its status.allocation",
+                    foreign_text(key.namespace),
+                    foreign_text(key.name),
+                )
             return claim
         if self.server is None:
             raise ClaimSourceError(f'resourceclaims.resource.k8s.io "{key.name}" not found')
