@@ -584,7 +584,7 @@ class TestCredentials:
             (
                 '"cluster": {',
                 '"cluster": {"server": 3}, "x": {',
-                "cluster.server: expected a string, got 3: put it in q",
+                "cluster.server: expected a string, got 3: put the value in q",
             ),
             ('"cluster": {', '"cluster": {"certificate-authority-data": "\u202e", ', "-data: expected base64: "),
             ('"server": "http://', '"server": "http://h:65536/', "clusters[0].cluster.server: expected an http:// "),

@@ -25,6 +25,7 @@ OTHERS = {
     "mounts-metadata-read-only",
     "sets-the-binding-conditions-of-its-devices",
     "reports-the-status-of-each-device",
+    "survives-a-half-written-file",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }

@@ -62,6 +62,7 @@ def test_devices_of_several_containers_are_no_fault(reports: Mapping[str, Report
     )
 
 
+@pytest.mark.slow
 def test_a_plugin_that_exits_with_its_kubelet_is_started_again(reports: Mapping[str, Report]) -> None:
     ends = [one.how for one in reports["fatal"].exits]
     assert any("exited early with status 2: panic: the kubelet has gone" in how for how in ends)

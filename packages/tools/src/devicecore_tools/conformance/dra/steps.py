@@ -83,6 +83,8 @@ class Steps:
     _begun: dict[TwoParts, _Begun] = field(factory=dict)
     _over: set[str] = field(factory=set)
     _finished: set[TwoParts] = field(factory=set)
+    _early: dict[TwoParts, str | Failure | Skip] = field(factory=dict)  # what second parts have found before their turn
+    _undone: set[str] = field(factory=set)
     _problems: dict[str, Skip] = field(factory=dict)
     _before: dict[str, Mapping[tuple[str, str], object]] = field(factory=dict)  # the devices before each event
 
@@ -119,6 +121,8 @@ class Steps:
                 problem = error
             except IMPOSSIBLE as error:
                 problem = impossible(error)
+            if isinstance(problem, DevicesInUse):  # the claims that it does have would keep devices from the others
+                self.driver.calls.clean_up()
         if problem is not None and process.is_leaving:
             process.wait_for_exit()
         if len(process.exits) > exits:
@@ -137,20 +141,47 @@ class Steps:
         Raises Failure if the check failed. Raises Skip if the check cannot be run.
         """
         try:
-            if look in self._begun and isinstance(self._begun[look].ended, DevicesInUse):
+            if self._lacks_devices(look):
                 # The event's other checks left no free device, so the event happens once more, just for this check.
+                if look.event.damages_state:  # and must not happen to a state that is damaged already
+                    self._finish_others(look.event)
+                    self._undo(look.event)
+                    self.driver.calls.catch_up()
                 return look(self.driver)
-            return self._finish(look)
+            known = self._early.pop(look, None)
+            if isinstance(known, Exception):
+                raise known
+            return self._finish(look) if known is None else known
         finally:
             self._finished.add(look)
             if all(one in self._finished for one in self.looks if one.event is look.event):
                 if look.event.keeps_claims and look.event.name not in self._problems:
                     self.driver.calls.observer.lacks_devices(self._before[look.event.name], look.event.name)
-                with suppress(Skip):  # no time is left
-                    look.event.undo(self.driver)
-                self.driver.calls.observer.is_paused = False
-                if not look.event.keeps_claims:
-                    self.driver.calls.observer.happens(look.event.name, keeps_claims=False)
+                self._undo(look.event)
+
+    def _lacks_devices(self, look: TwoParts) -> bool:
+        """Return whether a check's first part found no free device."""
+        return look in self._begun and isinstance(self._begun[look].ended, DevicesInUse)
+
+    def _finish_others(self, event: Occurrence) -> None:
+        """Run the second parts of the event's checks before their turns, and keep what they find."""
+        over = self._finished | self._early.keys()
+        for look in self.looks:
+            if look.event is event and look not in over and not self._lacks_devices(look):
+                try:
+                    self._early[look] = self._finish(look)
+                except (Failure, Skip) as error:
+                    self._early[look] = error
+
+    def _undo(self, event: Occurrence) -> None:
+        if event.name in self._undone:
+            return
+        self._undone.add(event.name)
+        with suppress(Skip):  # no time is left
+            event.undo(self.driver)
+        self.driver.calls.observer.is_paused = False
+        if not event.keeps_claims:
+            self.driver.calls.observer.happens(event.name, keeps_claims=False)
 
     def _finish(self, look: TwoParts) -> str:
         self.begin(look.event)
