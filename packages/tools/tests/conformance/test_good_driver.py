@@ -146,6 +146,13 @@ def test_a_driver_may_refuse_all_claims_while_its_state_is_damaged() -> None:
     assert "so it is unknown" in report.result(names[1]).actual
 
 
+def test_a_driver_with_two_devices_is_judged_after_its_state_was_damaged() -> None:
+    """The state was damaged a second time before it was restored, so no later check found a free device."""
+    half = "survives-a-half-written-file"
+    names = "survives-a-corrupt-checkpoint", half, "keeps-cdi-devices-after-a-corruption", "frees-the-device"
+    assert_all_pass(run_on(habits.HasTwoDevices, checks_of(*names), None, QUICK), half)
+
+
 def test_a_driver_may_publish_only_once_it_is_registered() -> None:
     assert_all_pass(run_on(habits.PublishesOnceRegistered, checks_of("keeps-nodes-apart"), None, QUICK))
 

@@ -175,6 +175,13 @@ class RefusesAllWithADamagedFile(GoodDriver):
         return super().prepare_claim(claim, context)
 
 
+class HasTwoDevices(RefusesAllWithADamagedFile):
+    """The driver has too few devices for all checks that share an event."""
+
+    def parts(self) -> list[list[Json]]:
+        return [self.devices()[:2]]
+
+
 class PublishesOnceRegistered(GoodDriver):
     """The driver publishes its slices only after a kubelet has registered the driver."""
 
