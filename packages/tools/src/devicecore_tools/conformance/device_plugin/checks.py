@@ -27,7 +27,7 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.domain.text import counted, foreign_text
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.devices import health_changes, health_of
+from devicecore_tools.conformance.device_plugin.devices import REFUSAL, health_changes, health_of
 from devicecore_tools.conformance.device_plugin.kubelet import ENDED_BY_PLUGIN, PluginConnection, path_problem
 from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest, SickStart
 from devicecore_tools.conformance.model import (
@@ -2652,6 +2652,8 @@ def keeps_its_ids(plugin: PluginUnderTest) -> str:
 def keeps_its_answers(plugin: PluginUnderTest) -> str:
     """Each answer to Allocate so far is compared with the first answer for the same ids, whatever has happened."""
     lists = plugin.lists
+    refusals = [text for part, text in lists.changes if part == REFUSAL]
+    require(not refusals, some(refusals))  # a plugin that refuses cannot be asked what differs each time
     unsteady = lists.unsteady if lists.changes or not lists.compared else frozenset()
     changes = [text for part, text in lists.changes if part not in unsteady]
     require(not changes, some(changes))

@@ -45,6 +45,8 @@ _SECRET = re.compile(r"token|secret|passw|credential|licen[cs]e|api_?key|(^|_)ke
 _MIN_SECRET = 8  # characters
 _CDI = "the CDI device "  # begins the entries for CDI devices among those for paths
 _REWRITING = 0.1  # seconds
+REFUSAL = "refusal"
+"""The part of an answer that is named in `ListedDevices.changes` if there is no answer."""
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
 
 Answer = deviceplugin.ContainerAllocateResponse
@@ -198,7 +200,7 @@ class ListedDevices:
         except CallFailedError as error:
             self.is_silent = self.is_silent or error.is_late
             if len(containers) == 1 and tuple(containers[0]) in self._firsts and error.code not in _GONE:
-                self._note(containers[0], "refusal", f"was refused: {error}")
+                self._note(containers[0], REFUSAL, f"was refused: {error}")
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
