@@ -75,7 +75,7 @@ imports: $(VENV)/.dev ## layers: import-linter
 # of tests again because of it.
 unit: $(VENV)/.dev ## the tests, including the examples in README.md and docs/
 	@echo "== pytest"
-	@$(BIN)/pytest --quiet --numprocesses=8 || { [ $$? = 1 ] \
+	@$(BIN)/pytest --quiet --numprocesses=10 || { [ $$? = 1 ] \
 	  && echo "== pytest: tests that failed next to other tests run once more, alone" \
 	  && $(BIN)/pytest --quiet --exitfirst --last-failed --last-failed-no-failures=none \
 	  && echo "== these tests pass only when they run alone: please report them, with the output above"; }
