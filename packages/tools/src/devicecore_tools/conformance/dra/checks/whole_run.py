@@ -21,7 +21,7 @@ from devicecore_tools.conformance.model import Severity, does_not_apply_if, requ
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
-_MEASURED, _COMPARED = 60, 10  # claims
+_MEASURED, _COMPARED = 40, 10  # claims
 _SLOWER, _TOLERATED = 3, 0.02  # times, and seconds
 
 _CLAIMS = ("cdi", "prepare", "unprepare", "situations", "state", "rolling update")

@@ -35,7 +35,7 @@ class TakesLongerEachTime(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         super().write_cdi(uid, results)
         self.prepared += 1
-        time.sleep((self.prepared / 100) ** 4)
+        time.sleep((self.prepared / 60) ** 4)
 
 
 @fails("answers-correctly-each-time")
