@@ -27,7 +27,13 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, is_extended_resource
 from devicecore.domain.text import counted, foreign_text
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.devices import REFUSAL, health_changes, health_of
+from devicecore_tools.conformance.device_plugin.devices import (
+    REFUSAL,
+    STARTING,
+    allocate_request,
+    health_changes,
+    health_of,
+)
 from devicecore_tools.conformance.device_plugin.kubelet import ENDED_BY_PLUGIN, PluginConnection, path_problem
 from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest, SickStart
 from devicecore_tools.conformance.model import (
@@ -88,7 +94,6 @@ _EXCEPTION = re.compile(
 )
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
-_STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
 _NOTICEABLE = 0.5  # seconds; calls that take less time may well wait for each other
 _ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
@@ -849,7 +854,7 @@ def _nodes_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[frozense
     Raises Skip if there is no list.
     """
     for answer in _answers_of_other(plugin, resource):
-        yield frozenset(map(os.path.realpath, _nodes(answer)))
+        yield _real_nodes(answer)
 
 
 def _answers_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[deviceplugin.ContainerAllocateResponse]:
@@ -863,8 +868,7 @@ def _answers_of_other(plugin: PluginUnderTest, resource: str) -> Iterator[device
     plugin.process.wait(lambda: connection.list_count or connection.ended, plugin.settings.timeout)
     skip_if(not connection.list_count, f"there is no device list for {foreign_text(resource)}")
     for id_ in sorted({one.ID for one in connection.last_list.devices if one.health == HEALTHS[0]})[:_RESTARTED]:
-        container = deviceplugin.ContainerAllocateRequest(devices_ids=[id_])
-        request = deviceplugin.AllocateRequest(container_requests=[container])
+        request = allocate_request([id_])
         with suppress(CallFailedError):  # each resource can be tested with --resource
             answer = connection.call(rpc.ALLOCATE, request, plugin.settings.timeout)
             yield from answer.container_responses
@@ -1226,10 +1230,7 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
     alone = {device: plugin.lists.alone(device) for device in ids}
     for device in ids:
         allocate_or_skip(plugin, [device])
-    container = deviceplugin.ContainerAllocateRequest(devices_ids=ids[:1])
-    calls: list[tuple[rpc.Method[Any, Any], Message]] = [
-        (rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=[container]))
-    ]
+    calls: list[tuple[rpc.Method[Any, Any], Message]] = [(rpc.ALLOCATE, allocate_request(ids[:1]))]
     if connection.options.get_preferred_allocation_available:
         preferred = deviceplugin.ContainerPreferredAllocationRequest(available_deviceIDs=ids, allocation_size=1)
         preference = deviceplugin.PreferredAllocationRequest(container_requests=[preferred])
@@ -1258,9 +1259,7 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
 
 def _answers_call(plugin: PluginUnderTest, method: rpc.Method[Any, Any], request: Message) -> bool:
     """Return whether the plugin answers a call, or has answered the same call before."""
-    return plugin.lists.has_answered(method, request) or _succeeds(
-        lambda: plugin.lists.call(method, request, _STARTING)
-    )
+    return plugin.lists.has_answered(method, request) or _succeeds(lambda: plugin.lists.call(method, request, STARTING))
 
 
 def _call_until_answered(plugin: PluginUnderTest, method: rpc.Method[Any, Any], request: Message) -> None:
@@ -1271,7 +1270,7 @@ def _call_until_answered(plugin: PluginUnderTest, method: rpc.Method[Any, Any], 
     until = time.monotonic() + (len(_CANCELED_AFTER) + 1) * plugin.lists.took[method.name] + _SHORT_PAUSE
     while True:
         try:
-            plugin.lists.call(method, request, _STARTING)
+            plugin.lists.call(method, request, STARTING)
         except CallFailedError as error:
             if error.is_late or time.monotonic() > until:
                 raise
@@ -1418,8 +1417,7 @@ def answers_get_preferred_allocation(plugin: PluginUnderTest) -> str:
 )
 def prefers_for_each_of_two_containers(plugin: PluginUnderTest) -> str:
     """GetPreferredAllocation, if announced, is called for two containers, each of which can get any device."""
-    announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce this method")
+    plugin.registration.require_preferences()
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=plugin.lists.healthy, allocation_size=1
     )
@@ -1492,9 +1490,7 @@ def prefers_what_it_must_include(plugin: PluginUnderTest) -> str:
 )
 def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     """PreStartContainer, if announced, is called twice for each of several sets of one, two and all devices."""
-    does_not_apply_if(
-        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
-    )
+    plugin.registration.require_pre_start()
     ids = plugin.lists.healthy
     calls = [(ids[:1], "the first time"), (ids[:1], "for another container with the same device")]
     calls += [(ids[:2], "for two devices"), (plugin.lists.every_healthy, "for all devices")]
@@ -1511,13 +1507,11 @@ def answers_pre_start_container(plugin: PluginUnderTest) -> str:
     SHOULD,
     expected="two containers start in less time than one after the other, and Allocate does not wait for them",
     clause="A kubelet waits at most 30 seconds for PreStartContainer (constants.go), and starts containers of several "
-    "pods at the same time. (kubelet) If the calls wait for each other, those of a few pods take too long.",
+    "pods at the same time. (kubelet) If one call waits for another, a few pods that start together exceed this time.",
 )
 def starts_containers_at_the_same_time(plugin: PluginUnderTest) -> str:
     """If PreStartContainer takes a while, it is called for two devices at once, and Allocate in the meantime."""
-    does_not_apply_if(
-        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
-    )
+    plugin.registration.require_pre_start()
     first, second = plugin.lists.two_devices()
     took = plugin.lists.took.get(rpc.PRE_START_CONTAINER.name)
     if took is None:
@@ -1845,8 +1839,7 @@ def calls_in_progress(plugin: PluginUnderTest) -> Iterator[None]:
         ids = plugin.lists.healthy[:_KILLED_DURING]
 
     def call(device: str) -> None:
-        container = deviceplugin.ContainerAllocateRequest(devices_ids=[device])
-        request = deviceplugin.AllocateRequest(container_requests=[container])
+        request = allocate_request([device])
         with suppress(CallFailedError):
             while not over.is_set():
                 connection.call(rpc.ALLOCATE, request, plugin.settings.timeout)
@@ -1865,8 +1858,8 @@ def calls_in_progress(plugin: PluginUnderTest) -> Iterator[None]:
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
     """Put other plugins' sockets and a kubelet's checkpoint into the directory for the duration of this block.
 
-    The name of one of these sockets begins like that of the plugin's own socket. Yield a function that returns which of
-    these files and the kubelet's own socket are gone, or None if the sockets could not be created.
+    The name of one socket begins with the same word as that of the plugin's own socket. Yield a function that returns
+    which of these files and the kubelet's own socket are gone, or None if the sockets could not be created.
     """
     directory, checkpoint = plugin.kubelet.directory, plugin.kubelet.directory / _CHECKPOINT
     begin = _FIRST_WORD.match(posixpath.basename(plugin.kubelet.registrations[-1].request.endpoint))
@@ -2194,9 +2187,7 @@ def _preferred_while_sick(plugin: PluginUnderTest, _: object) -> int:
 
 
 def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
-    does_not_apply_if(
-        not plugin.registration.connected().options.pre_start_required, "the plugin does not require this call"
-    )
+    plugin.registration.require_pre_start()
     ids = [device for device in plugin.lists.healthy if device in former]
     for device in ids:
         allocate_or_skip(plugin, [device])
@@ -2667,8 +2658,7 @@ def keeps_its_answers(plugin: PluginUnderTest) -> str:
 )
 def keeps_its_preferences(plugin: PluginUnderTest) -> str:
     """Each answer to GetPreferredAllocation so far must fit if an earlier answer to the same request did."""
-    announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce this method")
+    plugin.registration.require_preferences()
     lists = plugin.lists
     require(not lists.misfits, some(lists.misfits))
     return f"all answers to {counted(len(lists.preferred), 'request')} fit"
@@ -2892,8 +2882,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
     Raises Failure if the plugin does not respond with exactly one set of ids. Raises DoesNotApply if the plugin does
     not announce the method.
     """
-    announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce this method")
+    plugin.registration.require_preferences()
     container = deviceplugin.ContainerPreferredAllocationRequest(
         available_deviceIDs=available, must_include_deviceIDs=must, allocation_size=size
     )
@@ -2938,9 +2927,7 @@ def owners_of(answers: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> 
 def _nodes_of_each(plugin: PluginUnderTest) -> dict[str, frozenset[str]]:
     """Return the device nodes in the answer for each healthy device on its own, with symbolic links resolved."""
     plugin.lists.two_devices()
-    nodes = {
-        device: frozenset(map(os.path.realpath, _nodes(plugin.lists.alone(device)))) for device in plugin.lists.healthy
-    }
+    nodes = {device: _real_nodes(plugin.lists.alone(device)) for device in plugin.lists.healthy}
     does_not_apply_if(not any(nodes.values()), "the plugin provides no device nodes")
     return nodes
 
@@ -2989,6 +2976,11 @@ def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
 
 def _nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
     return frozenset(node.host_path for node in answer.devices)
+
+
+def _real_nodes(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
+    """Return the device nodes in an answer, with symbolic links resolved."""
+    return frozenset(map(os.path.realpath, _nodes(answer)))
 
 
 def _paths(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:

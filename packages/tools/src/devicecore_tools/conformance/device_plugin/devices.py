@@ -34,7 +34,6 @@ _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
 _PATIENCE = 60.0  # seconds allowed for Allocate (a kubelet sets no limit), until one call has timed out
-_STARTING = 30.0  # seconds that a kubelet allows for PreStartContainer
 _SLOW_CALL = 2.0  # seconds; if a call takes longer, a few devices must suffice
 _FEW = 2  # devices
 _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
@@ -45,8 +44,12 @@ _SECRET = re.compile(r"token|secret|passw|credential|licen[cs]e|api_?key|(^|_)ke
 _MIN_SECRET = 8  # characters
 _CDI = "the CDI device "  # begins the entries for CDI devices among those for paths
 _REWRITING = 0.1  # seconds
+STARTING = 30.0
+"""The number of seconds that a kubelet allows for PreStartContainer."""
+
 REFUSAL = "refusal"
-"""The part of an answer that is named in `ListedDevices.changes` if there is no answer."""
+"""Takes the place of the part of an answer in `ListedDevices.changes` if a call was refused."""
+
 _GONE = {"UNAVAILABLE", "CANCELLED", "DEADLINE_EXCEEDED"}  # the plugin did not refuse the call
 
 Answer = deviceplugin.ContainerAllocateResponse
@@ -165,7 +168,10 @@ class ListedDevices:
         self.check, self._needs_few = check, self.starts_slowly or self.slowest > _SLOW_CALL
 
     def wait_for_devices(self) -> None:
-        """If the plugin has had a healthy device before, wait until it lists one; a new process may list them late."""
+        """If the plugin has allocated a device before, wait until it lists a healthy one.
+
+        A new process may do so late.
+        """
         if self.was_allocated:
             self.wait_for_healthy(self.settings.timeout)
 
@@ -193,10 +199,9 @@ class ListedDevices:
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
-        requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
         began, limit = time.monotonic(), self.settings.timeout if self.is_silent else _PATIENCE
         try:
-            answer = self.call(rpc.ALLOCATE, deviceplugin.AllocateRequest(container_requests=requests), limit)
+            answer = self.call(rpc.ALLOCATE, allocate_request(*containers), limit)
         except CallFailedError as error:
             self.is_silent = self.is_silent or error.is_late
             if len(containers) == 1 and tuple(containers[0]) in self._firsts and error.code not in _GONE:
@@ -249,7 +254,7 @@ class ListedDevices:
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
         began = time.monotonic()
-        limit = self.settings.timeout if self.starts_nothing else _STARTING
+        limit = self.settings.timeout if self.starts_nothing else STARTING
         try:
             self.call(rpc.PRE_START_CONTAINER, deviceplugin.PreStartContainerRequest(devices_ids=ids), limit)
         except CallFailedError as error:
@@ -444,6 +449,12 @@ def _parts_of(answer: Answer) -> Mapping[str, frozenset[str]]:
         "variables": frozenset(f"the variable {name}" for name in answer.envs),
         "annotations": frozenset(f"the annotation {name}" for name in answer.annotations),
     }
+
+
+def allocate_request(*containers: Sequence[str]) -> deviceplugin.AllocateRequest:
+    """Return a request for containers, each given as a list of device ids."""
+    requests = [deviceplugin.ContainerAllocateRequest(devices_ids=ids) for ids in containers]
+    return deviceplugin.AllocateRequest(container_requests=requests)
 
 
 def health_of(devices: Sequence[deviceplugin.Device]) -> Mapping[str, str]:

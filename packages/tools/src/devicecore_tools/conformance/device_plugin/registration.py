@@ -12,7 +12,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet, PluginConnection, Registration
 from devicecore_tools.conformance.device_plugin.process import ProcessUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
-from devicecore_tools.conformance.model import Failure, Skip, TookTooLong, skip_if, some
+from devicecore_tools.conformance.model import Failure, Skip, TookTooLong, does_not_apply_if, skip_if, some
 from devicecore_tools.conformance.process import LATER_START
 
 _FIRST_LIST = 3.0  # seconds in which the plugin should list devices, if it has other resources
@@ -142,6 +142,15 @@ class PluginRegistration:
             raise Skip("the plugin did not register successfully")
         self.process.wait_for_exit()
         return self.restarted()
+
+    def require_preferences(self) -> None:
+        """Raise DoesNotApply unless the plugin announces GetPreferredAllocation."""
+        announced = self.connected().options.get_preferred_allocation_available
+        does_not_apply_if(not announced, "the plugin does not announce this method")
+
+    def require_pre_start(self) -> None:
+        """Raise DoesNotApply unless the plugin announces PreStartContainer."""
+        does_not_apply_if(not self.connected().options.pre_start_required, "the plugin does not require this call")
 
     def restarted(self) -> PluginConnection:
         """Restart the kubelet, which deletes all sockets, and the plugin's process. Return the new connection.

@@ -194,8 +194,7 @@ def _answers(
 
 
 def _pre_starts(plugin: PluginUnderTest, before: Situation) -> str:
-    announced = plugin.registration.connected().options.pre_start_required
-    does_not_apply_if(not announced, "the plugin does not require this call")
+    plugin.registration.require_pre_start()
     calls = {form: devices for form, (devices, _) in before.calls.items() if form not in before.not_started}
     skip_if(not calls, "PreStartContainer failed before, too")
     for form, devices in calls.items():
@@ -234,8 +233,7 @@ def _names(answer: Answer) -> frozenset[str]:
 
 
 def _prefers(plugin: PluginUnderTest, before: Situation) -> str:
-    announced = plugin.registration.connected().options.get_preferred_allocation_available
-    does_not_apply_if(not announced, "the plugin does not announce this method")
+    plugin.registration.require_preferences()
     # The call may have been failing since an earlier event in the run, but that is no excuse.
     answered = any(path == rpc.GET_PREFERRED_ALLOCATION.path for path, _ in plugin.lists.answered)
     skip_if(not before.prefers and not answered, "GetPreferredAllocation failed before, too")

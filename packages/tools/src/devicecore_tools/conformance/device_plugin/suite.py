@@ -19,7 +19,7 @@ _AFTER_A_RESTART = (
     "waits-for-a-late-kubelet",
     "ends-on-sigterm-without-a-kubelet",
 )
-"""Checks after the first restarts of the kubelet; the last two start a new process."""
+"""Checks that run after the first restarts of the kubelet. The last two start a new process."""
 
 CHECKS: tuple[Check[PluginUnderTest], ...] = (
     *(one for one in _EARLY if one.name not in _AFTER_A_RESTART),

@@ -174,6 +174,7 @@ class Steps:
                     self._early[look] = error
 
     def _undo(self, event: Occurrence) -> None:
+        """Undo an event, once."""
         if event.name in self._undone:
             return
         self._undone.add(event.name)

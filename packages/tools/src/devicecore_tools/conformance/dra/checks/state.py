@@ -93,7 +93,7 @@ def kill_during_prepare(driver: DriverUnderTest, claim: Claim, seconds: float) -
     found=("NVIDIA/k8s-dra-driver-gpu#840",),
 )
 def records_what_it_prepares(driver: DriverUnderTest) -> str:
-    """A claim is prepared while the data directory is read-only; the driver is restarted and asked for its device."""
+    """A claim is prepared while the data directory is read-only. After a restart, another claim asks for its device."""
     does_not_apply_if(not driver.environment.owns_plugins, "--plugins-dir names a directory that is not the run's own")
     device = driver.claims.free_device(shared=False)
     other = driver.calls.ready(devices=[driver.claims.free_device(shared=False, other_than=device)])
