@@ -350,8 +350,8 @@ def explain_claims(
 ) -> int:
     """Print a report on each pod and claim: its devices, or the nodes' answers if it has none. Return the exit status.
 
-    `sources` contains the options `kubeconfig`, `node_name`, `scheduler`, `more_slices` and those of `_OBJECTS`. Raises
-    ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
+    `sources` maps the options in `_OBJECTS`, and `kubeconfig`, `node_name`, `scheduler` and `more_slices`, to their
+    values. Raises ValueError if an object cannot be read, and NotKnownError if the budget does not allow reading it.
     """
     kubeconfig, node, scheduler = (_text(sources.get(name)) for name in ("kubeconfig", "node_name", "scheduler"))
     read = {one.file for one in wanted.others}

@@ -53,7 +53,7 @@ _options = option_group(
 
 
 def topology_options(command: Callable[..., R]) -> Callable[..., R]:
-    """Add the topology options to a command, which gets their values as one `TopologySettings` named `topology`."""
+    """Add the topology options to a command. The command receives their values as `topology`, a `TopologySettings`."""
 
     @wraps(command)
     def bundled(
