@@ -35,7 +35,8 @@ class TakesLongerEachTime(GoodDriver):
     def write_cdi(self, uid: str, results: list[Json]) -> None:
         super().write_cdi(uid, results)
         self.prepared += 1
-        time.sleep((self.prepared / 60) ** 4)
+        if self.prepared > 30:
+            time.sleep(0.15)
 
 
 @fails("answers-correctly-each-time")
