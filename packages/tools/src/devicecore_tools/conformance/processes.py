@@ -21,7 +21,7 @@ from attrs import frozen
 
 from devicecore.domain.text import foreign_text, shortened
 from devicecore_tools.conformance.model import MAX_ACTUAL, Exit, require
-from devicecore_tools.testing.process import PluginProcess, PluginProcessError
+from devicecore_tools.testing.process import PluginProcess, PluginProcessError, freeze
 
 GO_CRASH = 2
 """The exit status of a Go program that has panicked."""
@@ -331,7 +331,7 @@ def stopped(variable: str) -> Iterator[None]:
     """In this block, freeze the processes with this variable: their connections stay open, and they answer no calls."""
     pids = with_variable(variable)
     try:
-        _signal(pids, signal.SIGSTOP)
+        freeze(pids)
         yield
     finally:
         _signal(pids, signal.SIGCONT)

@@ -9,8 +9,9 @@ import shlex
 import signal
 import subprocess
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -44,6 +45,7 @@ _MAX_KEPT = 1_000_000  # maximum total length of the stored lines
 _LINES_SHOWN = 15
 _MAX_SHOWN = 20_000  # maximum length of `last_output`
 _MAX_LINE = 65_536  # bytes; longer lines are stored in parts
+_FREEZING = 30.0  # seconds for the threads of a process to stop, on a busy machine, too
 _LAST_OUTPUT = 1.0  # seconds to read the last output of the process if one of its daemons keeps the pipe open
 _TICKS = os.sysconf("SC_CLK_TCK")
 
@@ -381,8 +383,9 @@ class PluginProcess(HasLifecycle):
         self._ended.wait()
 
     def pause(self) -> None:
-        """Freeze the process with SIGSTOP: its connections stay open and it answers no call."""
-        self.signal(signal.SIGSTOP)
+        """Freeze the process with SIGSTOP: its connections stay open, and from now on it answers no call."""
+        if self.status is None:
+            freeze([self.pid])
 
     def resume(self) -> None:
         """Continue the process after `pause`."""
@@ -417,6 +420,29 @@ class PluginProcess(HasLifecycle):
             self._ended.set()
             self._changes.notify_all()
         self._lifecycle.call("`changed`", self._changed)
+
+
+def freeze(pids: Collection[int]) -> None:
+    """Send SIGSTOP to these processes, and wait until all of their threads have stopped or exited.
+
+    A signal stops each thread only when it gets a processor, so on a busy machine some threads still answered calls
+    seconds later. A thread that waits for a disk for too long is not waited for.
+    """
+    for pid in pids:
+        with suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGSTOP)
+    deadline = time.monotonic() + _FREEZING
+    while any(map(_is_running, pids)) and time.monotonic() < deadline:
+        time.sleep(0.001)  # Linux reports only children that stop
+
+
+def _is_running(pid: int) -> bool:
+    """Return whether a process has a thread that has neither stopped nor exited."""
+    for path in Path(f"/proc/{pid}/task").glob("*/stat"):
+        with suppress(OSError):  # the thread has exited
+            if path.read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[0] not in "TtZX":
+                return True
+    return False
 
 
 def _kill(process: "subprocess.Popen[bytes]") -> None:
