@@ -70,3 +70,9 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
     assert "1 failed, 7 passed, 1 skipped, 1 error in" in ran.stdout, ran.stdout
     assert "what it printed\nand wrote" in ran.stdout
     assert "OSError: at the end" in ran.stdout
+
+
+def test_tests_that_take_very_long_begin_first(request: pytest.FixtureRequest) -> None:
+    """These are the tests with the mark `apart`. At the end, everybody would wait for them."""
+    apart = [number for number, test in enumerate(request.session.items) if test.get_closest_marker("apart")]
+    assert apart == list(range(len(apart)))

@@ -6,6 +6,7 @@ If the variable SHARE is set, only the checks that CI has time for are run.
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 from types import FrameType
 
 import pytest
@@ -13,6 +14,8 @@ import pytest
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.plants import grow_planted
 from tests.real_cluster.programs import RealClusterError
+
+_HERE = Path(__file__).parent
 
 SHARE = (
     "checks_story",
@@ -31,7 +34,12 @@ def _end(_number: int, _frame: FrameType | None) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Run the files that need a single process first, because they take longest, and skip what CI has no time for."""
+    """Run the files that need a single process first, because they take longest, and skip what CI has no time for.
+
+    pytest also calls this function when it collects other folders, whose tests stay as they are.
+    """
+    if not all(item.path.is_relative_to(_HERE) for item in items):
+        return
     if os.environ.get("SHARE"):
         items[:] = [item for item in items if any(part in item.nodeid for part in SHARE)]
     items.sort(key=lambda item: item.get_closest_marker("apart") is not None)
