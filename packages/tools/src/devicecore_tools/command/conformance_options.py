@@ -87,7 +87,7 @@ plugin_options = option_group(
         "--provoke-health",
         default="",
         metavar="COMMAND",
-        help="A shell command that changes the health of a device. "
+        help="A shell command that changes the health of one device, not of all. "
         "In the command, {dir} is replaced by the socket directory.",
     ),
     click.option("--undo-health", default="", metavar="COMMAND", help="A shell command that undoes --provoke-health."),

@@ -28,6 +28,7 @@ from devicecore.domain.text import counted, foreign_text
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.devices import (
+    PATIENCE,
     REFUSAL,
     STARTING,
     allocate_request,
@@ -35,7 +36,7 @@ from devicecore_tools.conformance.device_plugin.devices import (
     health_of,
 )
 from devicecore_tools.conformance.device_plugin.kubelet import ENDED_BY_PLUGIN, PluginConnection, path_problem
-from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest, SickStart
+from devicecore_tools.conformance.device_plugin.plugin import Absence, PluginUnderTest, Quiet, SickStart
 from devicecore_tools.conformance.model import (
     Abort,
     Check,
@@ -57,7 +58,6 @@ from devicecore_tools.conformance.model import (
 )
 from devicecore_tools.conformance.processes import (
     MAX_CPU,
-    MAX_PRINTED,
     ProcessorUse,
     Usage,
     has_panicked,
@@ -74,7 +74,8 @@ _IDLE = 1.5  # seconds
 _AFTER_REFUSAL = 40.0  # seconds; some plugins try again after half a minute
 MAX_RATE = 10.0  # registrations per second, after the first `MAX_BURST`
 MAX_BURST = 10  # registrations at once
-MAX_PRINTED_AWAY = 2000  # bytes per second; a plugin may print that it tries again
+MAX_PRINTED_IDLE = 2000  # bytes per second; a plugin may print that it tries to register again
+_MAX_SICK_REPEATS = 2  # lists
 MAX_LISTS = 10.0  # lists per second
 MAX_REPEATS = 0.4  # lists per second without a change; some plugins send one every few seconds
 SOON = 3.0  # seconds for the first list of a stream
@@ -1569,19 +1570,37 @@ def _wait_for_stream(plugin: PluginUnderTest, connection: PluginConnection) -> N
     if left < _IDLE:
         plugin.registration.wait_for_stream(connection)
         return
-    with _measured_when_idle(plugin):
-        plugin.registration.wait_for_stream(connection)
+    quiet = _quiet_during(plugin, partial(plugin.registration.wait_for_stream, connection))
+    if quiet is not None and quiet.seconds >= _IDLE:
+        plugin.seen.idle = quiet
 
 
-@contextmanager
-def _measured_when_idle(plugin: PluginUnderTest) -> Iterator[None]:
-    """Measure what the plugin's process uses during this block, in which nobody calls the plugin."""
+def _quiet_during(plugin: PluginUnderTest, wait: Callable[[], object]) -> Quiet | None:
+    """Call `wait`, during which nobody calls the plugin. Return what the plugin did, or None if its process exited."""
     process = plugin.process.running
     before, printed = _processor_use(process), process.printed if process else 0
-    yield
+    wait()
     after = _processor_use(process)
-    if process and process is plugin.process.running and before and after and after.at - before.at >= _IDLE:
-        plugin.seen.idle = before, after, process.printed - printed
+    if process is None or process is not plugin.process.running or before is None or after is None:
+        return None
+    return Quiet(before, after, process.printed - printed)
+
+
+def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
+    return ProcessorUse.of(process) if process is not None and process.status is None else None
+
+
+def _require_quiet(quiet: Quiet | None) -> str:
+    """Return what the plugin has used and printed.
+
+    Raises Failure if that is too much for a plugin that has nothing to do, and Skip if it is unknown.
+    """
+    if quiet is None:
+        raise Skip("the plugin's process exited in the meantime")
+    share = quiet.before.require_little_until(quiet.after, "plugin")
+    rate = quiet.printed / quiet.seconds
+    require(rate <= MAX_PRINTED_IDLE, f"the plugin printed {rate:.0f} bytes per second")
+    return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
 
 
 @check(
@@ -1660,7 +1679,7 @@ def registers_once(plugin: PluginUnderTest) -> str:
 
 @check(
     SHOULD,
-    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED // 1000} kB of output per second",
+    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED_IDLE // 1000} kB of output a second",
     clause=(
         "While the kubelet starts no container, a plugin has nothing to do, and other programs need the processors and "
         "the disk."
@@ -1671,15 +1690,8 @@ def is_quiet_when_idle(plugin: PluginUnderTest) -> str:
     plugin.registration.connected()
     plugin.process.require_process()
     if plugin.seen.idle is None:
-        with _measured_when_idle(plugin):
-            plugin.process.pause(_IDLE)
-    if plugin.seen.idle is None:
-        raise Skip("the plugin's process exited in the meantime")
-    before, after, printed = plugin.seen.idle
-    share = before.require_little_until(after, "plugin")
-    rate = printed / (after.at - before.at)
-    require(rate <= MAX_PRINTED, f"the plugin printed {rate:.0f} bytes per second")
-    return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
+        plugin.seen.idle = _quiet_during(plugin, partial(plugin.process.pause, _IDLE))
+    return _require_quiet(plugin.seen.idle)
 
 
 ENDS = (
@@ -1714,14 +1726,14 @@ def _absence(plugin: PluginUnderTest) -> Absence:
         plugin.registration.streaming()
         number = len(plugin.kubelet.registrations)
         plugin.kubelet.leave()
-        process = plugin.process.running
-        before, printed = _processor_use(process), process.printed if process else 0
-        plugin.process.pause(plugin.settings.away * _WITH_SOCKET)
-        # A kubelet that was killed leaves its socket file, and a reboot removes it. A plugin may spin in either case.
-        plugin.kubelet.socket.unlink(missing_ok=True)
-        plugin.process.pause(plugin.settings.away * (1 - _WITH_SOCKET))
-        after, printed = _processor_use(process), process.printed - printed if process else 0
-        uses = (before, after) if process is plugin.process.running and before and after else None
+
+        def wait() -> None:
+            # A kubelet that was killed leaves its socket file, and a reboot removes it. A plugin may spin either way.
+            plugin.process.pause(plugin.settings.away * _WITH_SOCKET)
+            plugin.kubelet.socket.unlink(missing_ok=True)
+            plugin.process.pause(plugin.settings.away * (1 - _WITH_SOCKET))
+
+        quiet = _quiet_during(plugin, wait)
         plugin.kubelet.wipe()
         plugin.kubelet.serve()
         began, problem = time.monotonic(), None
@@ -1729,31 +1741,20 @@ def _absence(plugin: PluginUnderTest) -> Absence:
             plugin.registration.see_it_return(number)
         except Failure as failure:
             problem = failure
-        plugin.seen.absence = Absence(uses, printed, time.monotonic() - began, problem)
+        plugin.seen.absence = Absence(quiet, time.monotonic() - began, problem)
     return plugin.seen.absence
-
-
-def _processor_use(process: PluginProcess | None) -> ProcessorUse | None:
-    return ProcessorUse.of(process) if process is not None and process.status is None else None
 
 
 @check(
     SHOULD,
-    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED_AWAY // 1000} kB of output a second",
+    expected=f"less than {MAX_CPU:.0%} of one processor, and at most {MAX_PRINTED_IDLE // 1000} kB of output a second",
     clause=f"{RESTARTS} A kubelet may be down for a long time, and a plugin that waits for it should not waste the "
     "node's processor time.",
 )
 def is_quiet_while_the_kubelet_is_away(plugin: PluginUnderTest) -> str:
     """While the kubelet is down, first with and then without its socket, the plugin's processor time is measured."""
     plugin.process.require_process()
-    absence = _absence(plugin)
-    uses = absence.uses
-    if uses is None:
-        raise Skip("the plugin's process exited in the meantime")
-    share = uses[0].require_little_until(uses[1], "plugin")
-    rate = absence.printed / plugin.settings.away
-    require(rate <= MAX_PRINTED_AWAY, f"the plugin printed {rate:.0f} bytes per second")
-    return f"the plugin used {share:.1%} of one processor, and printed {rate:.0f} bytes per second"
+    return _require_quiet(_absence(plugin).quiet)
 
 
 @check(
@@ -2116,6 +2117,10 @@ def _look_at_changes(
     are_different = len({hardware(one) for one in former.values()}) > 1
     plugin.seen.spared = sum(id_ not in changes for id_ in former) if are_different else None
     plugin.seen.while_sick = _calls_while_sick(plugin, former, changes)
+    if plugin.seen.sick is None:
+        repeats = connection.repeats
+        plugin.seen.sick = _quiet_during(plugin, partial(plugin.process.pause, _IDLE))
+        plugin.seen.repeats_while_sick = connection.repeats - repeats
 
 
 def _is_refilled(plugin: PluginUnderTest, connection: PluginConnection, number: int) -> bool:
@@ -2199,9 +2204,11 @@ def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplug
 def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
     owner = owners_of(former)
     left = [device for device in plugin.lists.healthy if device in former]
+    # As long as a kubelet waits, it admits no other pod, so a plugin that answers quickly must keep doing so.
+    patience, slowest = plugin.settings.timeout if plugin.lists.is_quick else PATIENCE, plugin.lists.slowest
     for device in left:
-        with in_context(f"for {device}, which is healthy"):
-            answers = plugin.lists.allocate([device])
+        with in_context(f"for {device}, which is healthy (no earlier call took more than {slowest:.1f} seconds)"):
+            answers = plugin.lists.allocate([device], patience=patience)
             require(answers, "the answer has no container response")
             others = [f"{one}, which belongs to {owner[one]}" for one in all_hardware(answers[0]) if one in owner]
             wrong = [text for text in others if not text.endswith(f" {device}")]
@@ -2259,8 +2266,10 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the same device nodes as before",
-    clause=f"{ALLOCATE} A kubelet keeps using the devices that are healthy.",
+    expected="the same device nodes as before, and if earlier calls were quick, in time",
+    clause=f"{ALLOCATE} A kubelet keeps using the devices that are healthy. It admits one pod at a time, and waits for "
+    "Allocate without a limit, so a call that waits for an unhealthy device holds up all pods. "
+    "(kubernetes/kubernetes#117435)",
 )
 def allocates_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     """After the --provoke-health command has made devices unhealthy, Allocate is called for the others."""
@@ -2366,6 +2375,44 @@ def lists_sick_devices(plugin: PluginUnderTest) -> str:
     text = f"{some(plugin.seen.dropped)} is no longer listed, but its device nodes exist"
     require(not plugin.seen.dropped, text)
     return "no device is missing that still exists"
+
+
+@check(
+    MUST,
+    expected="if several devices are no longer listed, although they still exist, another device is healthy",
+    clause="ListAndWatch returns a stream of List of Devices. Whenever a Device state change or a Device disappears, "
+    "ListAndWatch returns the new list. (api.proto) A kubelet forgets the devices that the new list lacks, so if one "
+    "broken device makes a plugin list none, the node has no device left for any pod.",
+)
+def lists_others_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
+    """After --provoke-health has changed a device, the nodes of devices that are no longer listed are looked up."""
+    _require_provocation(plugin)
+    if plugin.seen.health_changes is None:
+        raise Skip("the plugin has listed no change of health")
+    spared, dropped = plugin.seen.spared, plugin.seen.dropped
+    if spared is None:
+        raise DoesNotApply("the devices share their nodes, or there is only one")
+    text = f"no device is healthy, and {some(dropped)} are no longer listed, but their device nodes exist"
+    require(spared or len(dropped) < 2, text)
+    return f"{counted(spared, 'device')} still healthy, and {len(dropped)} missing"
+
+
+@check(
+    SHOULD,
+    expected=f"less than {MAX_CPU:.0%} of one processor, at most {MAX_PRINTED_IDLE // 1000} kB of output a second, and "
+    f"at most {_MAX_SICK_REPEATS} lists that repeat the previous list",
+    clause=f"{CHANGES} A device may stay broken for days. A kubelet writes its checkpoint file for every list.",
+)
+def is_quiet_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
+    """After --provoke-health has made a device unhealthy, the plugin is left alone, and measured, for a moment."""
+    _require_provocation(plugin)
+    plugin.process.require_process()
+    if plugin.seen.while_sick is None:
+        raise Skip("the plugin has listed no change of health, or has ended its stream after it")
+    text = _require_quiet(plugin.seen.sick)
+    lists = f"{counted(plugin.seen.repeats_while_sick, 'list')} in {_IDLE:g} seconds said nothing new"
+    require(plugin.seen.repeats_while_sick <= _MAX_SICK_REPEATS, lists)
+    return f"{text}; {lists}"
 
 
 def _exists(answer: deviceplugin.ContainerAllocateResponse) -> bool:

@@ -33,7 +33,6 @@ from devicecore_tools.conformance.model import (
 _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
-_PATIENCE = 60.0  # seconds allowed for Allocate (a kubelet sets no limit), until one call has timed out
 _SLOW_CALL = 2.0  # seconds; if a call takes longer, a few devices must suffice
 _FEW = 2  # devices
 _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
@@ -46,6 +45,9 @@ _CDI = "the CDI device "  # begins the entries for CDI devices among those for p
 _REWRITING = 0.1  # seconds
 STARTING = 30.0
 """The number of seconds that a kubelet allows for PreStartContainer."""
+
+PATIENCE = 60.0
+"""The number of seconds allowed for Allocate, for which a kubelet sets no limit, until one call has timed out."""
 
 REFUSAL = "refusal"
 """Takes the place of the part of an answer in `ListedDevices.changes` if a call was refused."""
@@ -165,7 +167,7 @@ class ListedDevices:
 
     def begin(self, check: str) -> None:
         """Note the name of the check that begins, and how many devices must suffice for it."""
-        self.check, self._needs_few = check, self.starts_slowly or self.slowest > _SLOW_CALL
+        self.check, self._needs_few = check, self.starts_slowly or not self.is_quick
 
     def wait_for_devices(self) -> None:
         """If the plugin has allocated a device before, wait until it lists a healthy one.
@@ -194,12 +196,16 @@ class ListedDevices:
         does_not_apply_if(len(ids) == 1, "the plugin has only one healthy device")
         return ids[0], ids[-1]
 
-    def allocate(self, *containers: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
+    def allocate(
+        self, *containers: Sequence[str], patience: float = PATIENCE
+    ) -> list[deviceplugin.ContainerAllocateResponse]:
         """Call Allocate once for `containers`, each given as a list of device ids, and return the answers.
+
+        The answer may take `patience` seconds, but at least as long as every answer (`Settings.timeout`).
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """
-        began, limit = time.monotonic(), self.settings.timeout if self.is_silent else _PATIENCE
+        began, limit = time.monotonic(), self.settings.timeout if self.is_silent else patience
         try:
             answer = self.call(rpc.ALLOCATE, allocate_request(*containers), limit)
         except CallFailedError as error:
@@ -287,6 +293,11 @@ class ListedDevices:
         elif request in self.preferred and len(self.misfits) < _MAX_CHANGES:
             asked = f"{size} of {some(available)}{f' with {some(must)}' if must else ''}"
             self.misfits.append(f"during {self.check}, the answer for {asked} was {some(answer) or 'empty'}")
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether no answer to Allocate has taken long so far."""
+        return self.slowest <= _SLOW_CALL
 
     @property
     def starts_slowly(self) -> bool:

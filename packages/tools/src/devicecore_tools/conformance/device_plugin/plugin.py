@@ -20,19 +20,36 @@ from devicecore_tools.testing.process import PluginProcess
 
 
 @frozen
+class Quiet:
+    """What the plugin's process did in some time in which nobody called the plugin.
+
+    Attributes:
+        before: the processor time that the process had used at the beginning.
+        after: the processor time that it had used at the end.
+        printed: how many bytes it printed.
+    """
+
+    before: ProcessorUse
+    after: ProcessorUse
+    printed: int
+
+    @property
+    def seconds(self) -> float:
+        """How long the time was."""
+        return self.after.at - self.before.at
+
+
+@frozen
 class Absence:
     """What the plugin did while the kubelet was down and afterwards.
 
     Attributes:
-        uses: the processor time that the plugin had used when the kubelet went down and when it came back, or None if
-            unknown.
-        printed: how many bytes the plugin printed in this time.
+        quiet: what the plugin did while the kubelet was down, or None if unknown.
         returned_after: seconds until the plugin registered again, or until the check gave up.
         problem: why the plugin did not register again, or None if it did.
     """
 
-    uses: tuple[ProcessorUse, ProcessorUse] | None
-    printed: int
+    quiet: Quiet | None
     returned_after: float
     problem: Failure | None
 
@@ -56,8 +73,7 @@ class PluginObservations:
 
     Attributes:
         absence: what the plugin did while the kubelet was down for a few seconds, or None if that was not observed.
-        idle: the processor time that the idle plugin had used before and after some time, and how many bytes it printed
-            in this time, or None if unknown.
+        idle: what the plugin did while it was left alone, or None if unknown.
         returned: the connection after the kubelet restart in returns-after-the-directory-is-emptied, or None.
         provocation: why the command that changes a device's health failed every time; an empty string if the command
             succeeded at least once, and None if it was not run.
@@ -74,6 +90,8 @@ class PluginObservations:
         situations: what was observed after each event, by event name.
         spared: how many devices a change of health has left healthy, or None if they share their nodes.
         dropped: devices that exist, but that a list no longer contained when their health had changed.
+        sick: what the plugin did while it was left alone and a device was unhealthy, or None if unknown.
+        repeats_while_sick: how many lists in this time repeated the previous list.
         copies: healthy devices that are copies of an unhealthy one, with that one, or None if no unhealthy device has
             copies.
         ended: a sentence for each stream that ended although neither side had a reason.
@@ -81,7 +99,7 @@ class PluginObservations:
     """
 
     absence: Absence | None = None
-    idle: tuple[ProcessorUse, ProcessorUse, int] | None = None
+    idle: Quiet | None = None
     returned: PluginConnection | None = None
     provocation: str | None = None
     health_changes: Mapping[str, str] | None = None
@@ -95,6 +113,8 @@ class PluginObservations:
     situations: dict[str, Any] = field(factory=dict)
     spared: int | None = None
     dropped: list[str] = field(factory=list)
+    sick: Quiet | None = None
+    repeats_while_sick: int = 0
     copies: Mapping[str, str] | None = None
     ended: list[str] = field(factory=list)
     sick_start: SickStart | None = None

@@ -91,6 +91,8 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
             ids = ids[:1]
         case "has-one-device":
             ids = ids[:1]
+        case "lists-nothing-while-sick" if SICK.exists():
+            return []
         case "accepts-what-is-gone" | "drops-sick-devices" if SICK.exists():
             ids = ids[1:]
         case "long-id":
@@ -203,9 +205,12 @@ class Plugin:
                     opened.append(os.open("/dev/null", os.O_RDONLY))
                 if FAULT == "lists-late" and sent is None:
                     ended.wait(4.0)
+                if now and FAULT == "complains-of-a-sick-device":
+                    print("c0 does not answer: " + 80 * "x", flush=True)
+                repeats = FAULT == "repeats-its-list" or (FAULT == "repeats-its-list-while-sick" and now)
                 is_new = (
                     FAULT == "chatters"
-                    or (FAULT == "repeats-its-list" and time.monotonic() > sent_at + 0.5)
+                    or (repeats and time.monotonic() > sent_at + 0.4)
                     or (FAULT == "flickers" and len(was_sick) < 3)
                 )
                 if (now != sent or is_new) and FAULT != "silent" and left:
@@ -237,6 +242,9 @@ class Plugin:
             os._exit(2)
         for container in request.container_requests:
             ids = list(container.devices_ids)
+            if FAULT == "waits-for-sick-devices":
+                while SICK.exists() and not over.wait(POLL_INTERVAL):  # as if a lock were held during a reset
+                    pass
             if FAULT == "keeps-its-first-answer":
                 ids = first.setdefault(len(ids), ids)
             if FAULT == "mixes-calls":
@@ -488,6 +496,7 @@ def on_host(path: str) -> str:
     if FAULT in {
         "mounts-a-missing-path",
         "drops-sick-devices",
+        "lists-nothing-while-sick",
     }:  # the device nodes of this fault exist on every machine
         return f"/dev/{('zero', 'full', 'random')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
