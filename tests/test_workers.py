@@ -57,7 +57,7 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
     (tmp_path / "test_two.py").write_text(OTHERS)
     (tmp_path / "test_apart.py").write_text(APART)
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1])} | ({"DIES": ""} if dies else {})
-    plugins = ("-pno:xdist", "-pno:cov", "-pno:hypothesispytest", "-ptests.workers")
+    plugins = ("--disable-plugin-autoload", "-ptests.workers")
     command = [sys.executable, "-m", "pytest", *plugins, "-n2"]
     ran = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=120, check=False

@@ -173,6 +173,7 @@ def test_a_second_fleet_is_refused_by_name_and_one_after_a_kill_has_its_nodes_at
             server.wait_for(lambda: has_devices(server, "a"))
             pod(server, "p0", "a")
             server.wait_for(runs(server, "p0"))
+            server.wait_for(lambda: bool(server.objects("Lease", "kube-node-lease")))  # created after the Node
             before, whose = server.objects("Node") + server.objects("Pod"), holder()
             with fleet(file, *options) as second:
                 assert second.stderr
