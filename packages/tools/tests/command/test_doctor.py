@@ -271,7 +271,7 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device; expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),
         (["--svg", "x" * 300], "--svg: " + "x" * 300 + ": File name too long."),
-        (["--interval", "0"], "Invalid value for '--interval'"),
+        (["--watch", "--interval", "0"], "Invalid value for '--interval'"),
         (["--wat"], "No such option '--wat'."),
         (["/etc"], "expected options only, got '/etc'. To read it, write --root /etc."),
         ([__file__], f"write --checkpoint {__file__}."),

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import combinations
 from pathlib import Path
 
 import click
@@ -16,6 +17,7 @@ from click.shell_completion import ShellComplete
 from devicecore_tools.command.commands import COMMANDS, FLEET
 from devicecore_tools.command.commands import devicecore as tree
 from devicecore_tools.command.main import explained_threads, main
+from devicecore_tools.command.options import Place, Target
 
 from devicecore.domain.checkpoint import CheckpointData, encode
 
@@ -44,6 +46,54 @@ def test_every_command_explains_itself_with_an_example(capsys: pytest.CaptureFix
         printed = capsys.readouterr().out
         assert printed.startswith(" ".join(("Usage: devicecore", *path)))
         assert "\n  $ devicecore " in printed
+
+
+def test_an_option_that_needs_another_is_refused_without_it(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise, `kubelet --wait 3` or `doctor --interval 5` would silently do something else."""
+    needing = 0
+    for path, command in every_command(tree):
+        for option in command.params:
+            text = (isinstance(option, click.Option) and option.help) or ""
+            if text.startswith("With --"):
+                needed = text.removeprefix("With ").partition(":")[0]
+                flag = [*option.opts, *option.secondary_opts][-1]
+                value = [] if getattr(option, "is_flag", False) else ["1"]
+                assert main([*path, flag, *value]) == 2
+                assert f"{flag} needs {needed}.\n" in capsys.readouterr().err
+                needing += 1
+    assert needing > 10
+
+
+@pytest.mark.parametrize("name", ["~/no-such-file", "https://example.com/no-such-file"])
+def test_a_name_that_no_file_can_have_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """A shell does not replace ~ in --kubeconfig=~/config, and kubectl, but not devicecore, reads from a URL."""
+    named = 0
+    for path, command in every_command(tree):
+        for one in command.params:
+            if isinstance(one.type, click.Path | Place):
+                given = [name] * max(one.nargs, 1) if isinstance(one, click.Argument) else [f"{one.opts[-1]}={name}"]
+                assert main([*path, *given]) == 2
+                said = capsys.readouterr().err
+                assert name in said
+                assert (
+                    "the shell has not replaced ~ here" in said or "expected the name of a file, got a URL" in said
+                ), said
+                named += 1
+    assert named > 40
+
+
+def test_no_two_options_write_the_same_file(capsys: pytest.CaptureFixture[str]) -> None:
+    for path, command in every_command(tree):
+        targets = [one.opts[0] for one in command.params if isinstance(one.type, Target)]
+        for one, other in combinations(targets, 2):
+            assert main([*path, one, "out", other, "./out"]) == 2
+            assert f"{one} and {other} name the same file: ./out.\n" in capsys.readouterr().err
+
+
+def test_an_option_of_a_command_is_not_one_of_its_group(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["plugin", "--resource", "example.com/gpu"]) == 2
+    said = "--resource belongs after the command: devicecore plugin simulated --resource"
+    assert capsys.readouterr().err == f"devicecore plugin: {said}\n"
 
 
 @pytest.mark.parametrize("columns", [60, 80, 120])
@@ -261,6 +311,7 @@ def test_an_interrupt_before_the_command_starts_ends_it_without_output() -> None
     script = """
 import sys
 from devicecore_tools.command.main import explained_threads, main
+from devicecore_tools.command.options import Place, Target
 
 class Impatient:
     def find_spec(self, name, *_):
@@ -302,7 +353,7 @@ def test_an_empty_name_is_refused(arguments: list[str], capsys: pytest.CaptureFi
 @pytest.mark.parametrize("seconds", ["nan", "inf", "1e308"])
 @pytest.mark.parametrize(
     "arguments",
-    [["doctor", "--patience"], ["kubelet", "--root", "/", "--wait"], ["conformance", "plugin", "--starting"]],
+    [["doctor", "--patience"], ["kubelet", "--root", "/", "--once", "--wait"], ["conformance", "plugin", "--starting"]],
 )
 def test_an_endless_time_is_refused(arguments: list[str], seconds: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*arguments, seconds]) == 2

@@ -154,8 +154,6 @@ def run(
     """
     if in_cluster == (settings["kubeconfig"] is not None):
         raise click.UsageError("name the API server with either --kubeconfig or --in-cluster.")
-    if settings["context"] is not None and settings["kubeconfig"] is None:
-        raise click.UsageError("--context needs --kubeconfig.")
     return _run(file, control, nodes, settings, as_json=as_json)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 import click
 
 from devicecore.domain.text import foreign_text
-from devicecore_tools.command.options import extended_resource, json_option, option_group, seconds_option
+from devicecore_tools.command.options import Target, extended_resource, json_option, option_group, seconds_option
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 _LATE = "A check for which no time is left is not decided; if its severity is must, the exit status is 1."
@@ -183,12 +183,11 @@ choice_options = option_group(
 )
 """Adds to a command the options that choose checks: the arguments of `choose`, and `list_only`."""
 
-_FILE = click.Path(dir_okay=False)
 report_options = option_group(
-    click.option("--junit", type=_FILE, metavar="FILE", help="Also write the report as JUnit XML."),
+    click.option("--junit", type=Target(), metavar="FILE", help="Also write the report as JUnit XML."),
     click.option(
         "--card",
-        type=_FILE,
+        type=Target(),
         metavar="FILE",
         help="Also write a scorecard: one HTML page, and next to it a badge with the same name and the extension .svg.",
     ),

@@ -22,7 +22,7 @@ from devicecore_tools.budget import Budget
 from devicecore_tools.command.collector import without_collector
 from devicecore_tools.command.node_report import document_of, says_something, show, where
 from devicecore_tools.command.node_sources import node_sources, source_options
-from devicecore_tools.command.options import json_option, path_option, seconds_option
+from devicecore_tools.command.options import Target, json_option, path_option, seconds_option
 from devicecore_tools.command.output import complain, console_on, writing
 from devicecore_tools.command.signals import Signals
 from devicecore_tools.doctor import DEFAULT_ROOT
@@ -65,8 +65,9 @@ Wait = Callable[[float], bool]
     "FILE",
     "Also write the report as a web page: a picture of the devices by NUMA node, the findings, and tables. The "
     "page is a single file that loads no others.",
+    type=Target(),
 )
-@path_option("--svg", "FILE", "Also write the picture alone, as SVG.")
+@path_option("--svg", "FILE", "Also write the picture alone, as SVG.", type=Target())
 @path_option(
     "--save",
     "DIR",

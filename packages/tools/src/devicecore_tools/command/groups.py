@@ -1,12 +1,16 @@
 """Groups of commands.
 
-Law: the error for a misspelled command names the closest command, no option takes the next option as its value, and no
-source is ignored because its option was given twice. If the context's `obj` is a list, each command's name is appended
-to it before the command is imported.
+Law: the error for a misspelled command names the closest command, no option takes the next option as its value, no
+source is ignored because its option was given twice, no option is ignored because another one is missing, and no file
+is written twice. If the context's `obj` is a list, each command's name is appended to it before the command is
+imported.
 """
 
-from collections.abc import Sequence
+import os
+import re
+from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
+from pathlib import Path
 
 import click
 
@@ -35,6 +39,14 @@ class Group(click.Group):
             context = click.Context(command, parent=ctx, info_name=resolved)
             _refuse_option_as_value(context, others)
             _refuse_second_source(context, others)
+            try:
+                given = command.make_parser(context).parse_args([*others])[0]
+            except click.UsageError:
+                pass  # click reports this error when it runs the command
+            else:
+                _refuse_useless_option(context, given)
+                _refuse_unreadable_name(context, given)
+                _refuse_shared_target(context, given)
         return resolved, command, others
 
     def _hint(self, ctx: click.Context, args: list[str]) -> str:
@@ -93,6 +105,58 @@ def _refuse_second_source(context: click.Context, args: Sequence[str]) -> None:
             both = f"{foreign_text(given[option.name])} and {foreign_text(value)}"
             what = "directory" if option.metavar == "DIR" else str(option.metavar).lower()
             raise click.UsageError(f"{name} was given twice: {both}. Give only one {what}.", context)
+
+
+_NEEDS = re.compile("With (--[a-z-]+): ")
+
+
+def _refuse_useless_option(context: click.Context, given: Mapping[str, object]) -> None:
+    """Raise click.UsageError if an option was given without the option that its help names: "With --X: ..."."""
+    names = {name: option.name for option in context.command.params for name in option.opts}
+    for option in context.command.params:
+        needs = _NEEDS.match((isinstance(option, click.Option) and option.help) or "")
+        if needs is not None and option.name in given and names[needs[1]] not in given:
+            flag = option.secondary_opts[0] if given[option.name] is False else _longest(option)
+            raise click.UsageError(f"{flag} needs {needs[1]}.", context)
+
+
+def _refuse_unreadable_name(context: click.Context, given: Mapping[str, object]) -> None:
+    """Raise click.UsageError for the name of a file that is a URL, or whose ~ the shell has not replaced.
+
+    A shell leaves --kubeconfig=~/config as it is, and kubectl, unlike this command, reads from a URL.
+    """
+    from devicecore_tools.command.options import Place
+
+    for option in context.command.params:
+        found = given.get(option.name or "") if isinstance(option.type, click.Path | Place) else None
+        for name in found if isinstance(found, list | tuple) else [found]:
+            if not isinstance(name, str) or os.path.lexists(name):
+                continue
+            prefix = "" if isinstance(option, click.Argument) else f"{_longest(option)}: "
+            if name.startswith(("http://", "https://")):
+                advice = "expected the name of a file, got a URL. First write its content to a file with curl."
+                raise click.UsageError(f"{prefix}{foreign_text(name)}: {advice}", context)
+            if name.startswith("~/") and "HOME" in os.environ:
+                advice = f"the shell has not replaced ~ here. Write {foreign_text(os.path.expanduser(name))}."  # noqa: PTH111 - a string
+                raise click.UsageError(f"{prefix}{foreign_text(name)}: {advice}", context)
+
+
+def _refuse_shared_target(context: click.Context, given: Mapping[str, object]) -> None:
+    """Raise click.UsageError if two options name the same file to write."""
+    from devicecore_tools.command.options import Target
+
+    targets: dict[Path, str] = {}
+    for option in context.command.params:
+        name = given.get(option.name or "")
+        if isinstance(option.type, Target) and isinstance(name, str):
+            this = _longest(option)
+            other = targets.setdefault(Path(name).absolute(), this)
+            if other != this:
+                raise click.UsageError(f"{other} and {this} name the same file: {foreign_text(name)}.", context)
+
+
+def _longest(option: click.Parameter) -> str:
+    return max(option.opts, key=len)
 
 
 def meant_command(name: str, commands: Sequence[str]) -> str | None:

@@ -182,6 +182,12 @@ def _about_missing(error: "click.NoSuchOption", context: "click.Context", text: 
     options = {one for parameter in context.command.get_params(context) for one in parameter.opts}
     if error.option_name == "--config" and _OF_CONFIGURATION in options:  # click would suggest --kubeconfig
         return f"No such option '--config'. {_NO_CONFIGURATION}"
+    if isinstance(context.command, click.Group):
+        commands = {name: context.command.get_command(context, name) for name in context.command.list_commands(context)}
+        after = [name for name, one in commands.items() if one and any(error.option_name in p.opts for p in one.params)]
+        if after:
+            meant = f"{context.command_path} {after[-1]} {error.option_name}"
+            return f"{error.option_name} belongs after the command: {meant}"
     advice = _ADVICE.get(f"{context.command_path} {error.option_name}", "")
     if not advice and any(isinstance(one, click.Argument) for one in context.command.params):
         advice = _ADVICE.get(error.option_name, "")

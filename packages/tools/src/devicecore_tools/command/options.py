@@ -107,7 +107,7 @@ topology_manager_options = option_group(
 )
 
 
-class _Place(click.types.StringParamType):
+class Place(click.types.StringParamType):
     """The name of a file, a directory or a socket: any non-empty string.
 
     An empty name, which usually comes from an unset shell variable, is refused.
@@ -120,16 +120,29 @@ class _Place(click.types.StringParamType):
         return super().convert(value, param, ctx)
 
 
-PLACE = _Place()
+PLACE = Place()
 """The type of options and arguments that name a file, a directory or a socket."""
 
-SOURCE = _Place()
+SOURCE = Place()
 """The type of options that name what is read for an answer. Unless such an option is `multiple`, it is given once."""
+
+
+class Target(click.Path):
+    """The type of options that name a file to write. No two of them may name the same file."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False)
+
+    def convert(
+        self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
+    ) -> str | bytes | os.PathLike[str]:
+        """Return `value`, or fail."""
+        return super().convert(PLACE.convert(value, param, ctx), param, ctx)
 
 
 def path_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click
     """Return an option that names a file, a directory or a socket. `text` is the help text."""
-    return click.option(option, metavar=metavar, type=PLACE, help=text, **others)
+    return click.option(option, metavar=metavar, help=text, **{"type": PLACE, **others})
 
 
 def source_option(option: str, metavar: str, text: str, **others: Any) -> Callable[[Command], Command]:  # noqa: ANN401 - as click

@@ -162,8 +162,8 @@ kubelet_options = option_group(
         "is_tainted",
         default=True,
         show_default=True,
-        help="Whether the Node has the taint devicecore.io/virtual=true:NoSchedule, which repels pods that do "
-        "not tolerate it.",
+        help="With --register-node: whether the Node has the taint devicecore.io/virtual=true:NoSchedule, which repels "
+        "pods that do not tolerate it.",
     ),
     click.option(
         "--node-ip",
@@ -192,7 +192,6 @@ kubelet_options = option_group(
 """Adds to a command the options of `node_settings` and of the main loop."""
 
 
-_OF_REGISTERED = {"cpu", "memory", "max_pods", "labels", "taints", "is_tainted", "node_ip", "adopts"}
 _OF_SERVER = {"beside_kubelet", "patch", "keep_removed", "resync"}
 
 
@@ -292,8 +291,6 @@ def _server(options: Mapping[str, Any]) -> ServerSettings | None:
     message = ""
     if kubeconfig is not None and in_cluster:
         message = "--kubeconfig and --in-cluster cannot be used together."
-    elif options["context"] is not None and kubeconfig is None:
-        message = "--context needs --kubeconfig."
     elif kubeconfig is None and not in_cluster and joins_cluster(options):
         message = "--pods-from-server, --register-node and --topology-objects need --kubeconfig or --in-cluster."
     elif _runs_pods(options) and options["beside_kubelet"]:
@@ -334,16 +331,15 @@ def cluster_settings(**options: Any) -> ClusterSettings | None:  # noqa: ANN401 
 
 
 def _refuse_useless(options: Mapping[str, Any]) -> None:
-    """Raise click.UsageError if an option was given without another option that it needs."""
-    useless = {} if options["register"] else dict.fromkeys(_OF_REGISTERED, "--register-node")
-    if options["kubeconfig"] is None and not options["in_cluster"]:
-        useless |= dict.fromkeys(_OF_SERVER, "--kubeconfig or --in-cluster")
+    """Raise click.UsageError if an option was given that has no effect without an API server."""
+    if options["kubeconfig"] is not None or options["in_cluster"]:
+        return
     context = click.get_current_context()
     for option in context.command.params:
         is_given = context.get_parameter_source(option.name or "") is click.core.ParameterSource.COMMANDLINE
-        if is_given and option.name in useless:
+        if is_given and option.name in _OF_SERVER:
             flag = option.secondary_opts[0] if options[option.name] is False else option.opts[0]
-            raise click.UsageError(f"{flag} needs {useless[option.name]}.")
+            raise click.UsageError(f"{flag} needs --kubeconfig or --in-cluster.")
 
 
 def _new_node(options: Mapping[str, Any]) -> NewNode:
