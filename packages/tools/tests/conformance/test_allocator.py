@@ -38,6 +38,14 @@ def test_the_device_that_was_used_least_recently_comes_first() -> None:
     assert given == ["gpu-0", "gpu-1", "gpu-0"]
 
 
+def test_devices_for_a_single_claim_come_before_shared_ones() -> None:
+    devices = [DEVICE, SliceDevice("pool", "gpu-1", {"name": "gpu-1"})]
+    one = allocator()
+    spec = {"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}}
+    given = [one.allocate(spec, devices, [], [])["devices"]["results"][0]["device"] for _ in range(2)]
+    assert given == ["gpu-1", "gpu-1"]
+
+
 def test_the_devices_of_many_slices_can_be_allocated_together() -> None:
     counters = [{"name": f"set-{number}", "counters": {"memory": {"value": "1"}}} for number in range(1000)]
     uses = [[{"counterSet": one["name"], "counters": {"memory": {"value": "1"}}}] for one in counters]

@@ -52,6 +52,11 @@ class SliceDevice:
             return False
 
     @property
+    def is_shared(self) -> bool:
+        """Whether the device may be allocated several times."""
+        return bool(self.body.get("allowMultipleAllocations"))
+
+    @property
     def is_tainted(self) -> bool:
         """Whether the device has a taint that a claim must tolerate to get the device."""
         return any(taint.get("effect") in REPELLING_EFFECTS for taint in self.body.get("taints") or ())

@@ -1,7 +1,8 @@
 """Decides which published devices a check's claim gets, as a scheduler does, but in a different order.
 
 Law: the least recently used device is allocated first, so that a device that a driver has not released affects few
-checks. `devicecore.domain.allocation` decides everything else.
+checks. Devices that may be allocated several times come last: what a driver keeps of one claim does not prevent it from
+preparing the device for another. `devicecore.domain.allocation` decides everything else.
 """
 
 import json
@@ -166,8 +167,11 @@ class Allocator:
         ]
 
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
-        """Return devices in the order of their last allocation, starting with those never allocated."""
-        return sorted(devices, key=lambda one: self._used.get(one.key, 0))
+        """Return devices in the order of their last allocation, starting with those never allocated.
+
+        Devices that may be allocated several times come after the others.
+        """
+        return sorted(devices, key=lambda one: (one.is_shared, self._used.get(one.key, 0)))
 
 
 def _asks_for_all(spec: Mapping[str, Any]) -> bool:

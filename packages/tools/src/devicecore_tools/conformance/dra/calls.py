@@ -262,7 +262,9 @@ class Calls:
         began = time.monotonic()
         with self.claims.owning([]), suppress(Skip):
             try:
-                trial = self.claims.new(1) if claim is None else self.claims.new(devices=claim.devices)
+                trial = (
+                    self.claims.new(1) if claim is None else self.claims.new(devices=claim.devices, shares=claim.shares)
+                )
                 devices_in(self.prepare(trial), trial)
                 require_unprepared(self.unprepare(trial), trial)
             except Failure as failure:

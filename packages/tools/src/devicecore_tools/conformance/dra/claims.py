@@ -7,7 +7,7 @@ all devices, so does every claim, and one device represents all devices.
 import itertools
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 
 from attrs import define, field
@@ -39,6 +39,9 @@ _MANY = 4  # devices: enough for one claim with two, and for other checks' claim
 NAMESPACE = "default"
 """The namespace of claims, unless a check chooses another one."""
 
+Shares = Mapping[tuple[str, str], str]
+"""The ID of the allocated share of a device, by the device's key."""
+
 
 @define(eq=False)
 class Claim:
@@ -46,7 +49,7 @@ class Claim:
 
     Attributes:
         devices: the driver's devices that are allocated to the claim.
-        shares: the allocated shares of devices that may be allocated several times.
+        shares: the allocated shares of devices that may be allocated several times; of each device, the last one.
         was_sent: whether the driver was called to prepare the claim.
         is_prepared: whether the driver has prepared the claim, and has not unprepared it since.
         is_deleted: whether the claim's object was deleted, so that the driver may forget the claim.
@@ -56,7 +59,7 @@ class Claim:
     name: str
     uid: str
     devices: tuple[SliceDevice, ...]
-    shares: tuple[str, ...] = ()
+    shares: Shares = field(factory=dict)
     was_sent: bool = False
     is_prepared: bool = False
     is_deleted: bool = False
@@ -176,7 +179,7 @@ class Claims:
         found = [
             device
             for device in self._prepare_allocation().oldest_first(self.allocatable)
-            if device.key not in taken and shared in (None, bool(device.body.get("allowMultipleAllocations")))
+            if device.key not in taken and shared in (None, device.is_shared)
         ]
         fitting = next(filter(self._fits, found), None)
         if fitting is None:
@@ -261,6 +264,7 @@ class Claims:
         count: int | None = None,
         *,
         devices: Sequence[SliceDevice] | None = None,
+        shares: Shares | None = None,
         spec: Json | None = None,
         name: str = "",
         namespace: str = NAMESPACE,
@@ -270,6 +274,7 @@ class Claims:
         Args:
             count: how many devices; by default one, or what the user's claim requests.
             devices: if given, the claim gets exactly these devices.
+            shares: the shares that the claim gets of shared devices, instead of new ones.
             spec: if given, the claim's spec. The spec need not name a DeviceClass.
             name: the name of the claim; by default a new one.
             namespace: an existing namespace.
@@ -281,7 +286,8 @@ class Claims:
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
         chosen = published if self._takes_all else devices or published
-        return self.create(spec, self._allocate(spec, chosen, self._taken), name=name, namespace=namespace)
+        allocation = _with_shares(self._allocate(spec, chosen, self._taken), shares)
+        return self.create(spec, allocation, name=name, namespace=namespace)
 
     def part_of(self, device: SliceDevice, *, parts: int = 1) -> Claim:
         """Create a claim with a request for each of these parts of a device that may be allocated several times.
@@ -307,19 +313,18 @@ class Claims:
             reserved = [{"resource": "pods", "name": pod["name"], "uid": pod["uid"]}]
             body["status"] = {"allocation": allocation, "reservedFor": reserved}
         created = self.slices.api.create(body)
-        results = (allocation or {}).get("devices", {}).get("results") or ()
-        shares = tuple(one["shareID"] for one in results if "shareID" in one)
+        shares = {(one["pool"], one["device"]): one["shareID"] for one in _results(allocation) if "shareID" in one}
         claim = Claim(name, created["metadata"]["uid"], self._devices_of(allocation), shares, namespace=namespace)
         self._own.append(claim)
         self._all.append(claim)
         return claim
 
-    def on(self, *devices: SliceDevice, name: str = "") -> Claim:
+    def on(self, *devices: SliceDevice, shares: Shares | None = None, name: str = "") -> Claim:
         """Create a ResourceClaim with a request for each of these devices, whether or not they are free.
 
-        Raises Skip as `new` does.
+        `shares` is as for `new`. Raises Skip as `new` does.
         """
-        return self.create(self._request_each(devices), self.allocation_of(*devices), name=name)
+        return self.create(self._request_each(devices), _with_shares(self.allocation_of(*devices), shares), name=name)
 
     def _request_each(self, devices: Sequence[SliceDevice]) -> Json:
         return self.request(*[1] * (1 if self._takes_all else len(devices)))
@@ -428,7 +433,7 @@ class Claims:
 
     def _share_of_capacity(self) -> Json | None:
         """Return what `_share_of` returns for all devices if all of them can be shared, otherwise None."""
-        shared = all(device.body.get("allowMultipleAllocations") for device in self.usable)
+        shared = all(device.is_shared for device in self.usable)
         return _share_of([device.body.get("capacity") or {} for device in self.usable]) if shared else None
 
     def _spec(self, count: int | None) -> Json:
@@ -449,11 +454,22 @@ class Claims:
         return {"devices": {"requests": requests} | ({"config": config} if config else {})}
 
     def _devices_of(self, allocation: Json | None) -> tuple[SliceDevice, ...]:
-        results = (allocation or {}).get("devices", {}).get("results") or ()
         _ = self.slices.catalogue
         known = self.slices.by_key
-        keys = [(one["pool"], one["device"]) for one in results if one["driver"] == self.registration.name]
+        keys = [(one["pool"], one["device"]) for one in _results(allocation) if one["driver"] == self.registration.name]
         return tuple(known[key] for key in keys if key in known)
+
+
+def _results(allocation: Json | None) -> Sequence[Json]:
+    return (allocation or {}).get("devices", {}).get("results") or ()
+
+
+def _with_shares(allocation: Json, shares: Shares | None) -> Json:
+    """Replace the IDs of the shares in an allocation by those in `shares`, and return the allocation."""
+    for one in _results(allocation):
+        if "shareID" in one:
+            one["shareID"] = (shares or {}).get((one["pool"], one["device"]), one["shareID"])
+    return allocation
 
 
 def _share_of(capacities: Sequence[Json]) -> Json | None:

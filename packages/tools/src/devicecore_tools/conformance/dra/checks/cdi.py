@@ -968,7 +968,7 @@ def _has_word(text: str, word: str) -> bool:
 )
 def gives_each_device_its_own_edits(driver: DriverUnderTest) -> str:
     """Two devices are prepared separately, and their edits are compared."""
-    single = [one for one in driver.claims.allocatable if not one.body.get("allowMultipleAllocations")][:2]
+    single = [one for one in driver.claims.allocatable if not one.is_shared][:2]
     does_not_apply_if(len(single) < 2, "the check needs two devices that belong to only one claim each")
     first, second = (edits_of(driver, device) for device in single)
     require(first != second, f"{single[0]} and {single[1]} have the same edits: {some(sorted(first))}")

@@ -27,7 +27,7 @@ from devicecore_tools.conformance.dra.checks.cdi import (
     valid_files,
 )
 from devicecore_tools.conformance.dra.checks.events import KILL, REBOOT
-from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim
+from devicecore_tools.conformance.dra.claims import NAMESPACE, Claim, Shares
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, at_start, check
 from devicecore_tools.conformance.model import (
@@ -190,32 +190,36 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
     require(not ended, f"the driver exited: {some(ended)}")
 
 
-def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> str:
+def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice], *claims: Claim) -> str:
     """Check that these devices can be prepared for another claim, unprepare that claim, and return a sentence.
+
+    Of shared devices, the other claim gets the shares that `claims` had, because it could get other shares even if the
+    driver had kept those.
 
     A single claim gets all the devices, because a driver's client may be limited to a few reads of claims per second.
     Only if that claim is not prepared does each device get a claim of its own, because a driver may refuse a claim for
     so many devices.
     """
     skip_if(not devices, "the claim's devices can no longer be allocated")
-    problem = _refused(driver, devices)
+    shares = {key: share for claim in claims for key, share in claim.shares.items()}
+    problem = _refused(driver, devices, shares)
     if problem is not None and len(devices) > 1 and not problem.is_late:
-        alone = [one for device in devices if (one := _refused(driver, [device]))]
-        problem = alone[0] if alone else None if _refused(driver, devices) else problem
+        alone = [one for device in devices if (one := _refused(driver, [device], shares))]
+        problem = alone[0] if alone else None if _refused(driver, devices, shares) else problem
     if problem is not None:
         raise problem
     return f"another claim for {some(list(map(str, devices)))} was prepared"
 
 
-def _refused(driver: DriverUnderTest, devices: Sequence[SliceDevice]) -> Failure | None:
-    """Prepare a claim for these devices and unprepare it.
+def _refused(driver: DriverUnderTest, devices: Sequence[SliceDevice], shares: Shares) -> Failure | None:
+    """Prepare a claim for these devices and shares, and unprepare it.
 
     Return why the claim was not prepared, or None if it was prepared.
     """
     with driver.claims.owning([]):
         try:
             with in_context(f"preparing {some(list(map(str, devices)))} for another claim"):
-                driver.calls.prepared(driver.claims.on(*devices))
+                driver.calls.prepared(driver.claims.on(*devices, shares=shares))
         except Failure as failure:
             return failure
         except DoesNotApply as reason:
@@ -1165,7 +1169,7 @@ def answers_with_the_share_of_each_claim(driver: DriverUnderTest) -> str:
     device = driver.claims.free_device(shared=True)
     for claim in [driver.claims.part_of(device) for _ in range(2)]:
         devices = driver.calls.ready_devices(claim)
-        wrong = [share(one) for one in devices if share(one) not in {*claim.shares, ""}]
+        wrong = [share(one) for one in devices if share(one) not in {*claim.shares.values(), ""}]
         missing = [one.device_name for one in devices if not share(one)]
         require(not wrong and not missing, f"the share in the answer is {some(wrong) or 'missing'}")
     return "each answer has the share of its claim"
@@ -1630,10 +1634,9 @@ def _require_nothing_of(driver: DriverUnderTest, claim: Claim, before: Mapping[P
     left = sorted(path.name for path in driver.environment.cdi_files() if path not in before)
     require(not left, f"after the claim was unprepared, the canceled prepare call left {some(left)} behind")
     driver.claims.forget(claim)
-    other = driver.claims.new(devices=claim.devices)
     try:
-        with in_context(f"the canceled prepare call still holds {claim.devices[0]}"):
-            driver.calls.prepared(other)
+        with in_context("the canceled prepare call still holds the device"):
+            require_free(driver, claim.devices, claim)
     finally:
         driver.calls.unprepare(claim)  # the device must be free again
 

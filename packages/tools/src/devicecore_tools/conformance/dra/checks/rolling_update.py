@@ -160,9 +160,8 @@ def shares_its_claims_between_instances(driver: DriverUnderTest) -> str:
             claim = driver.claims.new(1)
             prepare(driver, first, claim)
             unprepare(driver, second, claim)
-            devices = claim.devices
             driver.claims.forget(claim)
-            other = driver.claims.new(devices=devices)
+            other = driver.claims.new(devices=claim.devices, shares=claim.shares)
             try:
                 prepare(driver, first, other)
             except CallFailedError:

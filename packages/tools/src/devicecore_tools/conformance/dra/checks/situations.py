@@ -266,7 +266,7 @@ def _free(driver: DriverUnderTest, known: Sequence[Known]) -> str:
         device.key: device for one in known for device in one.claim.devices if device.key in driver.slices.by_key
     }
     with in_context("afterwards"):
-        return require_free(driver, list(devices.values()))
+        return require_free(driver, list(devices.values()), *(one.claim for one in known))
 
 
 def _others_are_there(situation: Situation) -> str:

@@ -81,7 +81,7 @@ def require_free_devices(driver: DriverUnderTest, *claims: Claim) -> str:
     devices = [device for claim in claims for device in claim.devices if device.key in usable]
     for claim in claims:
         driver.claims.forget(claim)
-    return require_free(driver, devices)
+    return require_free(driver, devices, *claims)
 
 
 def require_freeing(driver: DriverUnderTest) -> None:
@@ -314,10 +314,7 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     require_tolerance(driver)
     require_freeing(driver)
     before = driver.environment.cdi_names()
-    # What is left of a claim for a share of a device need not keep others from its other shares.
-    exclusive = [one for one in driver.claims.free_devices if not one.body.get("allowMultipleAllocations")]
-    device = driver.claims.free_device(shared=False if exclusive else None)
-    claim = claim_with(driver, device, {"device": "no-such-device"})
+    claim = claim_with(driver, driver.claims.free_device(), {"device": "no-such-device"})
     with suppress(CallFailedError):  # another check tests the failure
         driver.calls.prepare(claim)
     names = driver.environment.cdi_names() - before

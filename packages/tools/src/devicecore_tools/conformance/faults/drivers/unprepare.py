@@ -352,6 +352,37 @@ class LeavesTheFileOfAFailure(GoodDriver):
         return super().prepare_claim(claim, context)
 
 
+@fails("unprepares-after-a-failed-prepare")
+class KeepsTheShareOfAHalfPreparedClaim(GoodDriver):
+    """All devices are shared. The driver records results one by one, and unprepares only claims with all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.half: set[str] = set()
+
+    def devices(self) -> list[Json]:
+        *others, shared = super().devices()
+        return [shared | {"name": one["name"]} for one in others] + [shared]
+
+    def results_of(self, allocation: Json) -> list[Json]:
+        try:
+            return super().results_of(allocation)
+        except ClaimError:
+            first = allocation["results"][0]
+            if len(allocation["results"]) > 1 and first["driver"] == self.name:
+                self.half.add(self.present)
+                self.remember(self.present, {"results": [first | {"mode": "default"}], "name": ""})
+            raise
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        self.present = claim.uid
+        return super().prepare_claim(claim, context)
+
+    def release(self, uid: str) -> None:
+        if uid not in self.half:
+            super().release(uid)
+
+
 @fails("unprepares-a-claim-of-several-drivers")
 class CountsDevices(RefusesSomeClaims):
     reason = "there are devices of another driver"
