@@ -64,6 +64,7 @@ GONE = (
 )
 _OF_A_POD = 3  # claims
 _FOR_AN_EVENT = 6  # how many devices a driver needs so that one of several claims can have two
+_REQUESTED = 2.0  # seconds after which a call for a device in use is canceled
 _OVERLAPS = 5  # overlapping calls to prepare and unprepare one claim
 
 
@@ -298,6 +299,31 @@ def frees_the_device(driver: DriverUnderTest) -> str:
     with needed("an unprepared claim"):
         driver.calls.unprepared(first)
     return require_free_devices(driver, first)
+
+
+@check(
+    MUST,
+    expected="success for the first claim, and then for the second one",
+    clause="Nothing in a kubelet serializes the calls for different pods. If a prepare call that waits for a device "
+    "delays the unprepare call that would release the device, neither ends, and no other pod can use the driver. "
+    "(kubelet, pod workers)",
+)
+def unprepares_while_its_device_is_requested(driver: DriverUnderTest) -> str:
+    """A device in use is requested for a second claim, in a call that is canceled. Then the first is unprepared."""
+    driver.calls.require_preparing()
+    device = driver.claims.free_device(shared=False)
+    first = driver.calls.ready(devices=[device])
+    second = driver.claims.on(device)
+    try:
+        driver.calls.prepare(second, timeout=_REQUESTED)
+        outcome = "was answered"
+    except CallFailedError as error:
+        outcome = "was canceled" if error.code == "DEADLINE_EXCEEDED" else "failed"
+    with in_context(f"when the call for the second claim {outcome}"):
+        driver.calls.unprepared(first)
+    if not second.is_prepared:
+        driver.calls.prepared(second)
+    return f"the call for the second claim {outcome}, and both claims got what they needed"
 
 
 @check(

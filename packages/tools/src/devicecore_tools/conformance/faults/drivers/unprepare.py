@@ -303,6 +303,25 @@ class KeepsDevices(GoodDriver):
                 raise ClaimError(f"{result['device']} is being cleaned")
 
 
+@fails("unprepares-while-its-device-is-requested")
+class WaitsForItsDevice(GoodDriver):
+    """The driver waits until a device is free, with a lock that unprepare calls need, too."""
+
+    must_not_fail = ("frees-the-device",)
+    settings = {"call": 4.0}
+    breaks_too = {"refuses-a-device-in-use": "The driver does not answer."}
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        until = time.monotonic() + 20.0
+        while True:
+            try:
+                return super().check_free(uid, results)
+            except ClaimError:
+                if time.monotonic() > until:
+                    raise
+            time.sleep(0.05)
+
+
 class RefusesSomeClaims(GoodDriver):
     """The driver refuses to unprepare the claims in `refused`."""
 
