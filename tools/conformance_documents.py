@@ -130,7 +130,7 @@ ROWS: Sequence[Row] = (
             "unprepares-an-unknown-claim frees-the-device removes-cdi-devices frees-devices-after-a-kill "
             "frees-devices-after-a-reboot",
             "A driver should check that a device is not in use.": "refuses-a-device-in-use "
-            "refuses-a-device-in-use-after-a-restart",
+            "refuses-a-device-in-use-after-a-restart refuses-a-device-that-is-partly-in-use",
             "Claims may have been deleted when they are unprepared.": "unprepares-a-deleted-claim "
             "unprepares-a-claim-that-was-deleted-meanwhile unprepares-without-the-api-server",
             "CDI ids must be unique to a claim if the container edits are.": "gives-new-claims-new-cdi-devices "

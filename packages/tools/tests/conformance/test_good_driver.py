@@ -26,6 +26,7 @@ OTHERS = {
     "sets-the-binding-conditions-of-its-devices",
     "reports-the-status-of-each-device",
     "survives-a-half-written-file",
+    "refuses-a-device-that-is-partly-in-use",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }

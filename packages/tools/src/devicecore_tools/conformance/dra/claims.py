@@ -34,6 +34,7 @@ from devicecore_tools.testing.dra_pools import Slice, SliceDevice
 
 _PUBLISHING = 10.0  # seconds
 _WARM_UP = 15.0  # seconds from a start for a driver to remove the taints of its devices
+_TRIED = 64  # devices that are compared with each other
 _MANY = 4  # devices: enough for one claim with two, and for other checks' claims
 
 NAMESPACE = "default"
@@ -188,17 +189,35 @@ class Claims:
             raise (DevicesInUse if self._taken_by_others else DoesNotApply)(reason)
         return fitting
 
-    def _fits(self, device: SliceDevice) -> bool:
-        """Return whether the counters that a device consumes suffice for that device and for the checks' claims."""
+    def _fits(self, device: SliceDevice, *others: SliceDevice) -> bool:
+        """Return whether the counters that a device consumes suffice for it, for others and for the checks' claims."""
         if not device.consumes_counters:
             return True
+        taken = [*self._taken, *others]
         try:
-            self._prepare_allocation().allocate(self.request(1), [device], self._published, self._taken, is_trial=True)
+            self._prepare_allocation().allocate(self.request(1), [device], self._published, taken, is_trial=True)
         except UndecidableError:
             raise
         except AllocationError:
             return False
         return True
+
+    @property
+    def rivals(self) -> tuple[SliceDevice, SliceDevice]:
+        """Two free devices that cannot be allocated at the same time, because a counter does not suffice for both.
+
+        Raises DoesNotApply if there are no such devices.
+        """
+        taken = {device.key for device in self._taken}
+        free = [one for one in self.usable if one.consumes_counters and not one.is_shared and one.key not in taken]
+        free = list(filter(self._fits, self._prepare_allocation().oldest_first(free)[:_TRIED]))
+        for first in free:
+            sets = {name for name, _ in first.value.counters}
+            for second in free:
+                is_other = second.key != first.key and second.pool == first.pool
+                if is_other and sets & {name for name, _ in second.value.counters} and not self._fits(second, first):
+                    return first, second
+        raise DoesNotApply("no free devices compete for counters")
 
     @property
     def free_devices(self) -> list[SliceDevice]:

@@ -974,6 +974,23 @@ def refuses_a_device_in_use(driver: DriverUnderTest) -> str:
 
 
 @check(
+    SHOULD,
+    core=True,
+    expected="an error for the second claim",
+    clause="Devices that compete for counters are parts of the same hardware, for example a whole device and a "
+    "partition of it. (KEP-4815) A driver should check that a device is not in use by another claim. (kubeletplugin, "
+    "DRAPlugin.PrepareResourceClaims)",
+)
+def refuses_a_device_that_is_partly_in_use(driver: DriverUnderTest) -> str:
+    """If a counter does not suffice for two devices, one is prepared, and the other one is requested."""
+    devices = driver.claims.rivals
+    driver.calls.ready(devices=devices[1:])  # the driver must not refuse the device for a different reason
+    driver.calls.clean_up()
+    driver.calls.ready(devices=devices[:1])
+    return require_refusal(driver, driver.claims.on(devices[1]))
+
+
+@check(
     MUST,
     expected="the devices of the new allocation",
     clause=(

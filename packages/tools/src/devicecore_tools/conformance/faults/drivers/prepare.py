@@ -470,6 +470,49 @@ class SharesDevices(GoodDriver):
         pass
 
 
+class HasPartitions(GoodDriver):
+    """One chip can be allocated as a whole, or as two partitions."""
+
+    is_good = True
+    parts_of = {"chip-4": {"part-0", "part-1"}}
+
+    def devices(self) -> list[Json]:
+        devices = super().devices()
+        devices += [{"name": name} for names in self.parts_of.values() for name in sorted(names)]
+        for device in devices:
+            cores = "2" if device["name"] in self.parts_of else "1" if device["name"].startswith("part") else ""
+            if cores:
+                device["consumesCounters"] = [{"counterSet": "chip", "counters": {"cores": {"value": cores}}}]
+        return devices
+
+    def slices(self) -> list[Json]:
+        specs = super().slices()
+        counters = {"name": "chip", "counters": {"cores": {"value": "2"}}}
+        specs.append({**specs[0], "devices": None, "sharedCounters": [counters]})
+        return [
+            {key: value for key, value in spec.items() if value is not None}
+            | {"pool": spec["pool"] | {"resourceSliceCount": len(specs)}}
+            for spec in specs
+        ]
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        others = [
+            result | {"device": rival}
+            for result in results
+            for whole, parts in self.parts_of.items()
+            for rival in (parts if result["device"] == whole else {whole} if result["device"] in parts else ())
+        ]
+        super().check_free(uid, results + others)
+
+
+@fails("refuses-a-device-that-is-partly-in-use")
+class ComparesOnlyNames(HasPartitions):
+    is_good = False
+
+    def check_free(self, uid: str, results: list[Json]) -> None:
+        GoodDriver.check_free(self, uid, results)
+
+
 @fails("prepares-what-is-allocated-now")
 class AnswersFromMemory(GoodDriver):
     """The driver keeps its first answer for a claim, even after the claim is unprepared."""
