@@ -1,7 +1,10 @@
 """`devicecore conformance faults` lists the injected faults, and runs each as a separate program."""
 
+import ctypes
 import json
+import signal
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,9 +13,12 @@ from devicecore_tools.conformance.device_plugin import CHECKS, Settings
 from devicecore_tools.conformance.device_plugin import run as run_plugin
 from devicecore_tools.conformance.dra import CHECKS as DRA_CHECKS
 from devicecore_tools.conformance.dra import CORE, run
-from devicecore_tools.conformance.faults import DRIVER_KIND, PLUGIN_KIND, find, planted
+from devicecore_tools.conformance.faults import DRIVER, DRIVER_KIND, PLUGIN, PLUGIN_KIND, find, planted
+from devicecore_tools.testing.process import PluginProcess
 from tests.conformance.harness import QUICK
 from tests.kit.test_command import conformance
+
+from tests.adapters.peers import wait_until
 
 RUN = [sys.executable, "-m", "devicecore_tools", "conformance", "faults", "--run"]
 
@@ -61,3 +67,28 @@ def test_what_cannot_be_run_gets_a_sentence(name: str, text: str, monkeypatch: p
     ended = conformance("--run", name, kind="faults")
     assert ended.returncode == 2
     assert text in ended.stderr
+
+
+def end_through_another_thread(process: PluginProcess) -> int:
+    """Send SIGTERM to a thread other than the main thread. Return the exit status."""
+    threads = {int(one.name) for one in Path(f"/proc/{process.pid}/task").iterdir()} - {process.pid}
+    assert ctypes.CDLL(None, use_errno=True).tgkill(process.pid, min(threads), signal.SIGTERM) == 0
+    return process.wait()
+
+
+def test_a_plugin_ends_even_if_the_signal_does_not_wake_its_main_thread(tmp_path: Path) -> None:
+    with PluginProcess([sys.executable, str(PLUGIN), "{dir}"], tmp_path) as process:
+        process.wait_for_output("fault: none")
+        wait_until((tmp_path / "chip.sock").exists, "the plugin serves")
+        assert end_through_another_thread(process) == 0
+
+
+def test_a_driver_ends_even_if_the_signal_does_not_wake_its_main_thread(tmp_path: Path) -> None:
+    config = tmp_path / "kubeconfig"
+    config.write_text(json.dumps({"clusters": [{"cluster": {"server": "http://127.0.0.1:9"}}]}))
+    names = ("CDI_ROOT", "KUBELET_PLUGINS_DIRECTORY_PATH", "KUBELET_REGISTRAR_DIRECTORY_PATH")
+    environment = {"NODE_NAME": "node", "KUBECONFIG": str(config), **dict.fromkeys(names, str(tmp_path))}
+    command = [sys.executable, str(DRIVER), find("takes-one-device").place]
+    with PluginProcess(command, tmp_path, environment=environment) as process:
+        wait_until(lambda: list(tmp_path.glob("*-reg.sock")), "the driver serves")
+        assert end_through_another_thread(process) == 0

@@ -50,6 +50,7 @@ if FAULT in {"numbers-anew", "prefers-at-its-first-start"}:
     STARTS = MARKS.stat().st_size if MARKS.exists() else 0
     MARKS.write_bytes(b"x" * (STARTS + 1))
 POLL_INTERVAL = 0.02  # seconds
+LOOK_AGAIN = 0.5  # seconds
 
 Request = Any  # one of the API's requests
 LATE = {"loses-a-later-change": 0.0, "slow-to-start": 4.0}  # seconds from the first stream to the first devices
@@ -685,4 +686,5 @@ if __name__ == "__main__":
     # Done in a thread, because a signal handler would wait forever for a lock that the main thread itself holds.
     work = threading.Thread(target=wait_to_be_found if FAULT.startswith("watched") else watch, args=(Plugin(),))
     work.start()
-    work.join()
+    while work.is_alive():  # a signal that arrives just before a wait, or in another thread, does not end it
+        work.join(LOOK_AGAIN)
