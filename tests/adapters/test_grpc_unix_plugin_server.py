@@ -491,3 +491,36 @@ def test_a_list_that_is_too_long_for_the_kubelet_is_logged_and_not_sent_each_sec
         plugin.become(Device(D0))  # a list that fits is sent at once
         recorder.wait(DevicesReported)
         served.wait_registered(PATIENCE)
+
+
+def test_a_wrong_list_is_explained_without_a_traceback_and_not_sent_each_second(
+    directory: Path, recorder: Recorder, caplog: pytest.LogCaptureFixture
+) -> None:
+    plugin, listed = Gpus(D0), ["d0"]
+    plugin.devices = lambda: listed  # type: ignore[assignment, method-assign, return-value]  # the mistake
+    began = time.monotonic()
+    told = "acme.io/gpu failed: Gpus.devices: expected Device, got 'd0'"
+    with running(directory, recorder), serve_plugin(plugin, directory, poll_interval=SOON):
+        recorder.wait_lost(recorder.plugin())
+        wait_until(lambda: caplog.messages.count(told) == 2, "the plugin has registered again")
+        pauses = math.log2(1 + (time.monotonic() - began) / SOON)
+        assert len(recorder.of(PluginRegistered)) <= 2 + pauses
+        assert not any(record.exc_info for record in caplog.records)
+        listed[:] = [Device(D0), Device(D0)]  # type: ignore[list-item]  # what a caller without a type checker does
+        plugin.become(Device(D0))
+        recorder.wait(DevicesReported)
+    assert "acme.io/gpu lists device d0 twice, but a kubelet counts it once: give each device a different id" in (
+        caplog.messages
+    )
+
+
+def test_a_plugin_in_the_wrong_directory_is_told_where_the_kubelet_is(directory: Path, recorder: Recorder) -> None:
+    plugins = directory / "device-plugins"
+    (plugins / "sub").mkdir(parents=True)
+    with running(plugins, recorder):
+        for wrong in (directory, plugins / "sub"):
+            with (
+                serve_plugin(Gpus(D0), wrong, poll_interval=SOON) as served,
+                pytest.raises(KubeletUnreachableError, match=f"but there is one in {plugins}: use that directory"),
+            ):
+                served.wait_registered(20 * SOON)

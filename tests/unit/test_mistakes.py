@@ -32,6 +32,7 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.cel import CelSelectors
+from devicecore.adapters.file import JsonFileSink
 from devicecore.adapters.grpc_unix.dra import serve_driver
 from devicecore.adapters.kube_api import Access, KubeApiSink, Pace
 from devicecore.adapters.kube_api.dra import KubeApiClaims
@@ -411,6 +412,14 @@ class WithoutResource(Gpus):
     resource = None  # type: ignore[assignment]  # this is the mistake being tested
 
 
+class WithoutUnsubscribe(Gpus):
+    def subscribe(self, changed: Callable[[], None]) -> Any:  # noqa: ANN401 - as `API`
+        return None
+
+
+async def asynchronous() -> None: ...
+
+
 @pytest.mark.parametrize(
     ("plugin", "message"),
     [
@@ -419,12 +428,46 @@ class WithoutResource(Gpus):
         (WithoutResource(), "resource_name: expected str, got None"),
         (Gpus(devices=None), "Gpus.devices: expected several values, such as a tuple, got None"),
         (Gpus(devices=["a"]), "Gpus.devices: expected Device, got 'a'"),
+        (Gpus(devices=asynchronous()), "Gpus.devices: expected a method defined with `def`, got 'async def'"),
+        (WithoutUnsubscribe(), "WithoutUnsubscribe.subscribe: the function that unsubscribes: expected a function, go"),
     ],
 )
 def test_an_object_that_is_not_a_plugin_is_not_connected(plugin: object, message: str) -> None:
     with pytest.raises(TypeError) as refused, running(plugin):
         pass
     assert message in str(refused.value)
+
+
+def test_a_generator_is_read_once_and_its_own_error_is_kept() -> None:
+    with running(Gpus(devices=(API.Device(name) for name in "ab"), preferred=iter("b"))) as manager:
+        assert [*manager.admit(POD).devices("main")[GPU]] == ["b"]
+    with pytest.raises(ZeroDivisionError), running(Gpus(devices=(1 // divisor for divisor in (0,)))):
+        pass
+
+
+def test_an_id_that_is_listed_twice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """A kubelet counts the device once, without a word."""
+    plugin = Gpus(devices=[API.Device("a"), API.Device("a")])
+    transport: Any = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), MemorySink()):
+        connection = transport.connect(plugin)
+        connection.report()
+        (said,) = caplog.messages
+        assert said.startswith("example.com/gpu lists device a twice, so it counts once")
+        plugin.answers["devices"] = [API.Device("a"), API.Device("b")]
+        connection.report()
+    assert caplog.messages == [said]
+
+
+def test_a_sink_in_a_missing_directory_is_warned_of(tmp_path: Path) -> None:
+    """The manager only logs that it could not publish."""
+    transport = MemoryTransport()
+    with DeviceManager(transport, MemoryStore(), JsonFileSink(tmp_path / "missing" / "node.json")):
+        with pytest.warns(
+            RuntimeWarning, match=f"no directory {tmp_path}/missing, so node.json cannot be written: cre"
+        ):
+            transport.connect(SimulatedPlugin(GPU))
+        transport.stop()
 
 
 @pytest.mark.parametrize(
@@ -477,7 +520,8 @@ def test_a_failed_wait_reports_the_last_observed_state() -> None:
 def test_a_misspelled_resource_is_seen_in_the_verdict() -> None:
     """A name that no plugin could register is shown, too. Kubernetes' own resources are not named."""
     limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
-    with running() as manager:
+    warned = "pod p gets no 'Example/GPU/x', 'gpu': the name of a device has a domain, such as example.com/gpu"
+    with running() as manager, pytest.warns(RuntimeWarning, match=warned):
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
     assert isinstance(verdict, Admitted)
     assert verdict.unhandled == (("main", "Example/GPU/x"), ("main", "example.com/gpus"), ("main", "gpu"))

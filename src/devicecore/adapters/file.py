@@ -7,6 +7,7 @@ import errno
 import json
 import os
 import threading
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,13 +63,17 @@ class FileStore:
     def load(self) -> bytes | None:
         """Read the file. Return None if the file does not exist.
 
+        If not even its directory exists, this method issues a RuntimeWarning, because `save` would fail.
+
         Raises:
             StoreError: the file cannot be read.
         """
         with self._lock, _store_errors(self.path, "read"):
             blob = self._file.read()
             self._ours = (blob,)
-            return blob
+        if blob is None:
+            _warn_if_no_directory(self.path)
+        return blob
 
     def save(self, blob: bytes) -> None:
         """Replace the file. When this method returns, the new content is on the disk.
@@ -113,6 +118,13 @@ class FileStore:
             return aside
 
 
+def _warn_if_no_directory(path: Path) -> None:
+    """Warn of what most likely is a mistake. A manager only logs the error, or refuses a pod because of it."""
+    if not path.parent.exists():
+        problem = f"there is no directory {path.parent}, so {path.name} cannot be written: create it"
+        warnings.warn(problem, RuntimeWarning, stacklevel=3)
+
+
 @contextmanager
 def _store_errors(path: Path, action: str) -> Iterator[None]:
     """Turn an OSError into a StoreError."""
@@ -153,6 +165,7 @@ class JsonFileSink:
                 _merge(node, "allocatable", {**removed, **status.allocatable})
                 self._file.write(json.dumps(node, indent=2).encode() + b"\n", old)
         except OSError as error:
+            _warn_if_no_directory(self.path)
             raise SinkError(str(self.path), error.strerror or str(error)) from error
         except (ValueError, TypeError, RecursionError) as error:
             problem = f"expected a JSON object with counts, got something else ({error}): correct or delete the file"

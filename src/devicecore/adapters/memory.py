@@ -25,7 +25,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import DevicesReported, Event, PluginLost, PluginRegistered, RegistrationRequested
 from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Receipt, resource_name
 from devicecore.domain.text import counted, foreign_text
-from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
+from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred, subscribed
 from devicecore.ports.transport import Listener
 from devicecore.system.list_check import ListCheck
 from devicecore.wire.conversion import read_receipt, write_receipt
@@ -152,7 +152,7 @@ class MemoryConnection:
     def open(self) -> None:
         """Read the first list and every later list."""
         with self._in_turn:
-            self._unsubscribe = self.plugin.subscribe(self.report)
+            self._unsubscribe = subscribed(self.plugin, self.report)
             self.report()
 
     def disconnect(self) -> None:

@@ -13,15 +13,16 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.checks import check_adapter, check_callable, check_seconds, checked, items, tuple_of
+from devicecore.domain.checks import check_adapter, check_callable, check_seconds, checked, items, repeated, tuple_of
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
 from devicecore.domain.health import changed_health
-from devicecore.domain.model import Pod, PodUid, ResourceName
+from devicecore.domain.inventory import DeviceReport
+from devicecore.domain.model import Pod, PodUid, ResourceName, is_extended_resource
 from devicecore.domain.node_state import NodeState
 from devicecore.domain.notifications import Allocated, Notification
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore.domain.topology import Hints, Topology
 from devicecore.manager.active_pods import ActivePods
 from devicecore.manager.admissions import Admissions
@@ -268,7 +269,8 @@ class DeviceManager(Runs):
         """Allocate devices to all containers of a pod, or to none of them.
 
         A pod that already holds devices keeps them. `affinity` contains the NUMA nodes that the caller has chosen for
-        every container; without `affinity`, the topology policy chooses.
+        every container; without `affinity`, the topology policy chooses. For a limit whose name no device can have,
+        such as `gpu`, the method issues a RuntimeWarning.
 
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
@@ -289,6 +291,11 @@ class DeviceManager(Runs):
         if self._metrics:
             failed = self._affinities.is_failure(admitted=isinstance(verdict, Admitted))
             self._metrics.topology_manager_admission(self._clock() - began, failed=failed)
+        if isinstance(verdict, Admitted) and verdict.unhandled:
+            names = sorted({name for _, name in verdict.unhandled if not is_extended_resource(name)})
+            if names:  # an API server refuses such a pod, and a kubelet would start it without a device
+                problem = f"pod {pod.uid} gets no {', '.join(map(repr, names))}: the name of a device has a domain"
+                warnings.warn(f"{problem}, such as example.com/gpu", RuntimeWarning, stacklevel=2)
         return verdict
 
     def allocate(self, pod: Pod, container: str, *, affinity: Affinity = None) -> Verdict:
@@ -407,6 +414,21 @@ class DeviceManager(Runs):
         if not isinstance(event, PluginRegistered):  # a registration by itself does not change the checkpoint
             self._saver.request()
         self._publisher.publish()
-        if self._observers.exist and isinstance(event, DevicesReported):
+        if isinstance(event, DevicesReported) and after is not before:
             old, new = (state.inventory.last_report(event.plugin.resource) for state in (before, after))
-            self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
+            if new and len(new.devices) < len(event.devices):
+                _log_repeated(event, old, new)
+            if self._observers.exist:
+                self._observers.notify(changed_health(event.plugin.resource, old, new, after.ledger))
+
+
+def _log_repeated(event: DevicesReported, old: DeviceReport | None, new: DeviceReport) -> None:
+    """Log that a list contains an id twice, which a kubelet accepts, unless the list before it was the same."""
+    twice = repeated(event.devices.ids)
+    if twice is not None and (old is None or old.devices.states != new.devices.states):
+        _log.warning(
+            "%s lists device %s twice, so it counts once, with its last health and NUMA nodes: give each device a "
+            "different id",
+            event.plugin.resource,
+            foreign_text(twice, 100),
+        )

@@ -5,11 +5,14 @@ own options.
 """
 
 from abc import abstractmethod
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Sequence
+from typing import Protocol, TypeVar
 
-from devicecore.domain.checks import checked, expected, tuple_of
+from attrs import frozen
+
+from devicecore.domain.checks import check_callable, checked, expected, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse
+from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.model import Device, DeviceId, PluginOptions, ResourceName
 
 __all__ = ["DevicePlugin"]
@@ -99,9 +102,17 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
     checked(plugin.options, PluginOptions, f"{_name(plugin)}.options")
 
 
+@frozen
+class WrongAnswerError(DeviceCoreError, TypeError):
+    """A plugin's method returned a value of the wrong type. The message says it all, so no traceback is needed."""
+
+    problem: str
+    _text = "{problem}"
+
+
 def listed(plugin: DevicePlugin) -> tuple[Device, ...]:
     """Call a plugin's `devices` and return the result. Raises TypeError if the result is not a list of devices."""
-    return tuple_of(plugin.devices(), Device, f"{_name(plugin)}.devices")
+    return _several(plugin.devices(), Device, f"{_name(plugin)}.devices")
 
 
 def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAllocateResponse:
@@ -109,7 +120,8 @@ def allocated(plugin: DevicePlugin, devices: Sequence[DeviceId]) -> ContainerAll
 
     Raises TypeError if the result is not a container's response.
     """
-    return checked(plugin.allocate(devices), ContainerAllocateResponse, f"{_name(plugin)}.allocate")
+    answer, what = plugin.allocate(devices), f"{_name(plugin)}.allocate"
+    return _answer(answer, what, lambda: checked(answer, ContainerAllocateResponse, what))
 
 
 def preferred(
@@ -120,8 +132,34 @@ def preferred(
     Raises TypeError if the result is not an iterable of device ids.
     """
     answer = plugin.get_preferred_allocation(available, must_include, size)
-    tuple_of(answer, str, f"{_name(plugin)}.get_preferred_allocation")
-    return tuple(answer)
+    return tuple(map(DeviceId, _several(answer, str, f"{_name(plugin)}.get_preferred_allocation")))
+
+
+def subscribed(plugin: DevicePlugin, changed: Callable[[], None]) -> Callable[[], None]:
+    """Call a plugin's `subscribe` and return the result. Raises TypeError if the result is not a function."""
+    answer, what = plugin.subscribe(changed), f"{_name(plugin)}.subscribe"
+    _answer(answer, what, lambda: check_callable(f"{what}: the function that unsubscribes", answer))
+    return answer
+
+
+T = TypeVar("T")
+
+
+def _several(answer: Iterable[T], kind: type[T], what: str) -> tuple[T, ...]:
+    if isinstance(answer, Iterator):
+        answer = tuple(answer)  # a generator of the plugin runs here, outside the check
+    return _answer(answer, what, lambda: tuple_of(answer, kind, what))
+
+
+def _answer(answer: object, what: str, check: Callable[[], T]) -> T:
+    """Return the result of `check`, which checks the answer of the method `what`."""
+    if isinstance(answer, Coroutine):
+        answer.close()  # otherwise, Python warns that nothing awaited it
+        raise WrongAnswerError(expected(what, "a method defined with `def`", "async def"))
+    try:
+        return check()
+    except TypeError as error:
+        raise WrongAnswerError(str(error)) from None
 
 
 def _name(plugin: DevicePlugin) -> str:

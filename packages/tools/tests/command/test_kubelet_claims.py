@@ -195,7 +195,7 @@ def test_a_claim_in_a_manifest_has_to_be_allocated_there(node: Node, caplog: pyt
     assert caplog.messages.count(says) == 1
 
 
-def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
+def test_a_pod_waits_for_the_claim_of_its_template(node: Node, caplog: pytest.LogCaptureFixture) -> None:
     node.register(CountingDriver())
     waiting = pod("a", resourceClaimTemplateName="gpus")
     made = claim("a-mine", reservedFor=[{"resource": "pods", "name": "a", "uid": "u-a"}])
@@ -204,12 +204,28 @@ def test_a_pod_waits_for_the_claim_of_its_template(node: Node) -> None:
     node.wait_until(lambda state: state.pods and "not created yet" in state.pods[0].reason)
     (shown,) = node.turn().pods
     assert shown.reason == 'prepare dynamic resources: pod "default/a": ResourceClaim not created yet'
+    (said,) = [text for text in caplog.messages if "from its template" in text]
+    assert said.startswith("pod default/a: nothing creates the claim mine from its template for a pod in a manifest: ")
     statuses = {"resourceClaimStatuses": [{"name": "mine", "resourceClaimName": "a-mine"}]}
     node.put("a", {**waiting, "status": statuses})
     node.wait_until(lambda state: "Pod is not owner" in state.pods[0].reason)
     made["metadata"]["ownerReferences"] = [{"kind": "Pod", "name": "a", "uid": "u-a", "controller": True}]
     node.put("claim", made)
     node.wait_for_phases(a="Running")
+    assert [text for text in caplog.messages if "from its template" in text] == [said]
+
+
+def test_a_request_without_a_limit_is_logged(node: Node, caplog: pytest.LogCaptureFixture) -> None:
+    """An API server refuses such a pod. A kubelet's device manager only reads limits."""
+    node.transport.connect(SimulatedPlugin(GPU, simulated_devices("gpu", 1)))
+    both = pod("both", limits={GPU: 1})
+    both["spec"]["containers"][0]["resources"]["requests"] = {GPU: 1}
+    only = pod("only", limits={})
+    only["spec"]["containers"][0]["resources"]["requests"] = {GPU: 1, "cpu": 1}
+    node.put("all", claim(), both, only)
+    node.wait_until(lambda state: len(state.pods) == 2)
+    (said,) = [text for text in caplog.messages if "request" in text]
+    assert said.startswith(f"pod default/only: the request of container main for {GPU} has no effect: write the same")
 
 
 def test_a_claim_on_the_api_server_is_read_again(node: Node, monkeypatch: Patch) -> None:

@@ -31,10 +31,11 @@ from devicecore.adapters.grpc_unix.served import (
     check_directory,
     registration_methods,
 )
+from devicecore.domain.checks import repeated
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import DeviceId, ResourceName
 from devicecore.domain.text import foreign_text
-from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred
+from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred, subscribed
 from devicecore.runtime.background import bounded_backoff
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
@@ -43,6 +44,7 @@ from devicecore.wire.conversion import from_devices, from_options, from_response
 
 KUBELET_DIRECTORY = "/var/lib/kubelet/device-plugins"
 KUBELET_SOCKET = "kubelet.sock"
+_PLUGINS = "device-plugins"  # the name of the plugin directory in a kubelet's root directory
 MAX_LIST_BYTES = 4 * 1024 * 1024
 """The size in bytes of the longest list that a kubelet accepts: gRPC's default.
 
@@ -126,8 +128,9 @@ def run_plugin(
 
     The arguments mean the same as those of `serve_plugin`, and the errors are the same.
 
-    Only the main thread can call this function.
+    Only the main thread can call this function. If the program has not configured logging, warnings go to stderr.
     """
+    logging.basicConfig()
     received: list[int] = []
     wake_up = WakeUp()  # not an Event, whose lock the main thread may hold when the handler runs
 
@@ -156,8 +159,9 @@ class PluginService(Service):
         super().__init__(plugin.resource, loop)
         self._plugin = plugin
         self._dropped = dropped
-        self.list_bytes: int = 0
-        """The size, in bytes, of the last list sent."""
+        self._repeated: str | None = None
+        self.list_problem: str = ""
+        """Why a kubelet drops the plugin after the last list, or an empty string."""
 
     def methods(self) -> Methods:
         """Return the handler of each method."""
@@ -181,9 +185,27 @@ class PluginService(Service):
             self._dropped()
 
     def _list(self) -> deviceplugin.ListAndWatchResponse:
-        response = from_devices(listed(self._plugin))
-        self.list_bytes = response.ByteSize()
+        try:
+            devices = listed(self._plugin)
+        except BaseException as error:
+            self.list_problem = str(error) or type(error).__name__
+            raise
+        self._look_for_repeated([device.id for device in devices])
+        response = from_devices(devices)
+        size, self.list_problem = response.ByteSize(), ""
+        if size > MAX_LIST_BYTES:
+            self.list_problem = (
+                f"the list of devices is {size} bytes long, but a kubelet drops a plugin whose list is longer than "
+                f"{MAX_LIST_BYTES} bytes: offer fewer devices or shorter ids"
+            )
         return response
+
+    def _look_for_repeated(self, ids: list[DeviceId]) -> None:
+        twice = repeated(ids) if len({*ids}) < len(ids) else None
+        if twice is not None and twice != self._repeated:
+            text = "%s lists device %s twice, but a kubelet counts it once: give each device a different id"
+            logger.warning(text, self._name, foreign_text(twice, 100))
+        self._repeated = twice
 
     def _get_device_plugin_options(self, _: deviceplugin.Empty) -> deviceplugin.DevicePluginOptions:
         return from_options(self._plugin.options)
@@ -274,8 +296,8 @@ class ServedPlugin(ServedSockets[PluginService]):
         self._drops = 0
         self._drops_before = 0
         """How many times the plugin had been dropped when the kubelet's plugin watcher last queried it."""
-        self._long_lists = 0
-        """How many times in a row a kubelet has dropped the plugin after a list that was too long."""
+        self._bad_lists = 0
+        """How many times in a row a kubelet has dropped the plugin because of its list."""
         self._not_before = 0.0
         """Loop time before which the plugin does not register again."""
 
@@ -297,7 +319,8 @@ class ServedPlugin(ServedSockets[PluginService]):
         super()._begin()
         loop = self._user.loop
         # This is one step, because an interrupt must not come between subscribing and storing the subscription.
-        self._unsubscribe.extend(map(self.plugin.subscribe, [lambda: loop.call_soon(self._changed)]))
+        changed = partial(loop.call_soon, self._changed)
+        self._unsubscribe.extend(map(partial(subscribed, self.plugin), [changed]))
 
     def _end(self) -> None:
         subscriptions, self._unsubscribe = self._unsubscribe, []
@@ -327,17 +350,14 @@ class ServedPlugin(ServedSockets[PluginService]):
         # if the current kubelet refuses the plugin, the stream was the previous kubelet's
         if not isinstance(self._registration, _Refused):
             self._registration = _Unregistered.LOST
-        size = 0 if self._service is None else self._service.list_bytes
-        if size <= MAX_LIST_BYTES:
-            self._long_lists = 0
+        problem = "" if self._service is None else self._service.list_problem
+        if not problem:
+            self._bad_lists = 0
             return
-        self._long_lists += 1
-        pause = bounded_backoff(self._long_lists, 2 * self._poll_interval, 60 * self._poll_interval)
+        self._bad_lists += 1
+        pause = bounded_backoff(self._bad_lists, 2 * self._poll_interval, 60 * self._poll_interval)
         self._not_before = self._now() + pause
-        self._tried(
-            f"the list of devices is {size} bytes long, but a kubelet drops a plugin whose list is longer than "
-            f"{MAX_LIST_BYTES} bytes: offer fewer devices or shorter ids"
-        )
+        self._tried(problem)
 
     async def _look(self) -> None:
         """Check the plugin's and the kubelet's sockets, and serve or register if needed."""
@@ -358,9 +378,17 @@ class ServedPlugin(ServedSockets[PluginService]):
             return
         kubelet = socket_identity(self.kubelet_socket)
         if kubelet is None:
-            self._tried("there is no such socket: no kubelet is running there")
+            self._tried(f"there is no such socket: no kubelet is running there{self._elsewhere(self.kubelet_socket)}")
         elif not self.registered and not self._is_to_wait_for(kubelet):
             await self._register(self.kubelet_socket, kubelet)
+
+    @staticmethod
+    def _elsewhere(socket: str) -> str:
+        """Return a hint if a kubelet has its socket in a directory that is easily confused with the given one."""
+        path = Path(socket)
+        directories = path.parent / _PLUGINS, path.parents[1] / _PLUGINS, path.parents[1]
+        found = next((one for one in directories if (one / path.name).is_socket()), None)
+        return f", but there is one in {found}: use that directory" if found else ""
 
     async def _look_as_watched(self) -> None:
         if self._registration is _Unregistered.LOST:

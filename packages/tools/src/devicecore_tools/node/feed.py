@@ -4,8 +4,9 @@ Law: the engine calls a feed from one thread, and every call answers from memory
 server does so in its own threads, and wakes the engine.
 """
 
+import logging
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
@@ -14,7 +15,7 @@ from attrs import frozen
 from devicecore.adapters.manifests import Changes, ManifestError, ManifestPods
 from devicecore.domain.errors import SinkError
 from devicecore.domain.health import ResourceHealth
-from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.model import Pod, PodUid, is_extended_resource
 from devicecore.domain.node_state import NodeState
 from devicecore.ports.pods import PodSource
 from devicecore.ports.sink import NodeStatusSink
@@ -24,6 +25,9 @@ from devicecore_tools.numa import Zones
 if TYPE_CHECKING:
     from devicecore.domain.dra.health import ClaimHealth
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
+
+
+_log = logging.getLogger(__name__)
 
 
 class PodFeed(PodSource, Protocol):
@@ -137,6 +141,14 @@ class ManifestFeed(ManifestPods, PodFeed):
     The feed's owner checks the directory once a second, and when the kernel reports a change.
     """
 
+    def poll(self) -> Changes:
+        """Scan the directory, and log what keeps a new pod from its devices although a kubelet does not mention it."""
+        changes = super().poll()
+        for pod in changes.added:
+            for problem in _problems_of(pod):
+                _log.warning("pod %s/%s: %s", pod.namespace, pod.name, problem)
+        return changes
+
     def has_run(self, pod: PodUid) -> bool:
         """Return whether a pod's containers ran before the start of this process."""
         return pod in self._ran
@@ -157,3 +169,18 @@ class ManifestFeed(ManifestPods, PodFeed):
     def next_poll(self) -> float:
         """Infinity, because only the feed's owner knows when `poll` has something to do."""
         return math.inf
+
+
+def _problems_of(pod: Pod) -> Iterator[str]:
+    for container in pod.in_start_order:
+        for resource in filter(is_extended_resource, container.requests):
+            yield (
+                f"the request of container {container.name} for {resource} has no effect: write the same number into "
+                "resources.limits (an API server refuses a different one)"
+            )
+    for claim in pod.claims:
+        if claim.template and claim.name not in pod.generated_claims:
+            yield (
+                f"nothing creates the claim {claim.name} from its template for a pod in a manifest: write a "
+                "ResourceClaim into a manifest, and its name into resourceClaimName of the pod"
+            )
