@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -37,8 +38,26 @@ LOST = "lost"
 
 _BACK = 10.0  # seconds for a restarted driver to publish all of its devices
 
+_BURST, _REFILLED = 10, 2.0
+"""How many requests Kubernetes' client for Go makes at once by default, and after how many seconds again."""
+
 _Signature = Mapping[str, tuple[int, int, int]]  # inode, time of change and size of each file, by path
 _Allocated = Sequence[tuple[str, str, str]]  # pool, device and request of each result
+
+
+@frozen
+class Took:
+    """How long a driver took for a claim, in seconds.
+
+    Attributes:
+        whole: from the call to the answer.
+        after: from the last request for a claim to the answer, because a client may limit its requests per second.
+        is_free: whether the driver had made so few requests that its client delayed none of them.
+    """
+
+    whole: float
+    after: float
+    is_free: bool
 
 
 @frozen
@@ -62,8 +81,7 @@ class CallWatch(CallObserver):
         made: how many answers were examined.
         failed: the names of the checks that have failed, with their groups.
         ended: the UIDs of claims that were prepared and unprepared since the driver last lost files.
-        seconds: for each process of the driver, how long it took for each claim for one device, in order. The time
-            until the last request for a claim is left out, because a client may limit its requests per second.
+        took: for each process of the driver, how long it took for each claim for one device, in order.
     """
 
     driver: DriverUnderTest
@@ -71,7 +89,7 @@ class CallWatch(CallObserver):
     made: int = 0
     failed: dict[str, str] = field(factory=dict)
     ended: set[str] = field(factory=set)
-    seconds: dict[int, list[float]] = field(factory=dict)
+    took: dict[int, list[Took]] = field(factory=dict)
     _began: float = 0.0
     _asked: int = 0  # how many requests the API server had received before the call
     _alive: set[str] = field(factory=set)  # the UIDs of claims that were prepared, but not unprepared
@@ -148,8 +166,11 @@ class CallWatch(CallObserver):
         if claim is None or others or process is None or claim.uid in self._alive or len(claim.devices) != 1:
             return
         if claim.uid in answer and not answer[claim.uid].error:
-            asked = [one.at for one in self.driver.api.requests[self._asked :] if "resourceclaims" in one.resource]
-            self.seconds.setdefault(process.pid, []).append(now - max([self._began, *asked]))
+            requests = self.driver.api.requests
+            asked = [one.at for one in requests[self._asked :] if "resourceclaims" in one.resource]
+            before = takewhile(lambda one: one.at > self._began - _REFILLED, reversed(requests))
+            took = Took(now - self._began, now - max([self._began, *asked]), sum(1 for _ in before) <= _BURST)
+            self.took.setdefault(process.pid, []).append(took)
 
     def drops(self) -> None:
         """Forget all claims."""

@@ -39,6 +39,20 @@ class TakesLongerEachTime(GoodDriver):
             time.sleep(0.15)
 
 
+@fails("prepares-later-claims-as-fast")
+class TakesLongerToReadEachTime(GoodDriver):
+    """The driver waits before it reads the claim, longer if it has prepared many others."""
+
+    must_not_fail = ("prepares-many-claims",)
+    prepared = 0
+
+    def allocated(self, claim: Message) -> Json:
+        self.prepared += 1
+        if self.prepared > 36:
+            time.sleep(0.3)
+        return super().allocated(claim)
+
+
 @fails("answers-correctly-each-time")
 class DescribesTwoDevices(GoodDriver):
     """The CDI file for a claim describes at most two devices."""
