@@ -179,7 +179,7 @@ class Findings:
 
 def report_on(fault: Fault, stubs: Path | None) -> Report:
     """Run the checks on a faulty driver."""
-    settings = evolve(QUICK, **fault.settings)  # type: ignore[arg-type]  # all of them are seconds or numbers
+    settings = evolve(QUICK, **fault.settings)
     return run_on(fault, checks_for(fault), stubs, settings)
 
 

@@ -27,6 +27,7 @@ OTHERS = {
     "reports-the-status-of-each-device",
     "survives-a-half-written-file",
     "refuses-a-device-that-is-partly-in-use",
+    "applies-parameters-to-the-requests-they-name",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }

@@ -74,8 +74,8 @@ class GoodDriver:
 
     Our tests run these checks only in `make storm`.
     """
-    settings: Mapping[str, float] = {}
-    """Fields of `DriverTestSettings` that reveal the driver's fault sooner."""
+    settings: Mapping[str, Any] = {}
+    """Fields of `DriverTestSettings` that reveal the driver's fault, or reveal it sooner."""
     environment: Mapping[str, str] = {}
     """Environment variables that the driver needs."""
     options: tuple[str, ...] = ()

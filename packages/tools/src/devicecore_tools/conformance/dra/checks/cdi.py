@@ -826,6 +826,74 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
 
 @check(
     MUST,
+    expected="the parameters change the edits of the requests that they are for, and of no others",
+    clause="config.requests: Requests lists the names of requests where the configuration applies. If empty, it "
+    "applies to all requests. If just the main request is given, the configuration applies to all subrequests. "
+    "status.allocation.devices.config: a combination of all the claim and class configuration parameters. "
+    "(ResourceClaim, API reference)",
+)
+def applies_parameters_to_the_requests_they_name(driver: DriverUnderTest) -> str:
+    """If the user's claim has parameters, claims with parameters for all, one or none of the requests are prepared."""
+    spec = driver.claims.request(1, 1)
+    config = [one for one in spec["devices"].pop("config", ()) if one["opaque"]["driver"] == driver.registration.name]
+    does_not_apply_if(not config, "the user's claim has no parameters for the driver (--claims)")
+    driver.claims.require_two()
+    _applies_to_one_of_two(driver, spec, config)
+    _applies_to_subrequests(driver, config)
+    return "the parameters are applied to the requests they name"
+
+
+def _applies_to_one_of_two(driver: DriverUnderTest, spec: Json, config: Sequence[Json]) -> None:
+    devices = driver.claims.free_devices[:2]
+    allocation = driver.claims.allocation_of(*devices)
+    without, everywhere, first = (
+        _configured_edits(driver, spec, allocation, entries)
+        for entries in ([], config, [{**one, "requests": ["r0"]} for one in config])
+    )
+    does_not_apply_if(
+        any(without[one] == everywhere[one] for one in ("r0", "r1")), "the parameters do not change the CDI devices"
+    )
+    require(first["r0"] != without["r0"], "parameters for the first of two requests were not applied to that request")
+    require(first["r1"] != everywhere["r1"], "parameters for the first of two requests were applied to the second one")
+
+
+def _applies_to_subrequests(driver: DriverUnderTest, config: Sequence[Json]) -> None:
+    alternative = {"name": "first", "deviceClassName": driver.claims.device_class, "count": 1}
+    spec: Json = {"devices": {"requests": [{"name": "r0", "firstAvailable": [alternative]}]}}
+    allocation = driver.claims.allocation_of(driver.claims.free_device())
+    allocation["devices"]["results"][0]["request"] = "r0/first"
+    without, everywhere = (_configured_edits(driver, spec, allocation, entries)["r0"] for entries in ([], config))
+    scopes: dict[str, Json] = {
+        "the DeviceClass": {"source": "FromClass"},
+        "a request with alternatives": {"requests": ["r0"]},
+        "the alternative that was allocated": {"requests": ["r0/first"]},
+    }
+    for what, fields in scopes.items():
+        found = _configured_edits(driver, spec, allocation, [{**one, **fields} for one in config])["r0"]
+        require(without == everywhere or found != without, f"parameters for {what} were not applied")
+
+
+def _configured_edits(
+    driver: DriverUnderTest, spec: Json, allocation: Json, config: Sequence[Json]
+) -> dict[str, frozenset[str]]:
+    """Prepare and unprepare a claim with these parameters. Return the edits for each request."""
+    own = [{key: value for key, value in one.items() if key != "source"} for one in config if "source" not in one]
+    entries = [{"source": "FromClaim", **one} for one in config]
+    claim = driver.claims.create(
+        {"devices": {**spec["devices"], "config": own}},
+        {**allocation, "devices": {**allocation["devices"], "config": entries}},
+    )
+    with needed("a prepared claim"):
+        prepared = _prepared(claim, driver.calls.prepared(claim))
+    does_not_apply_if(not prepared.names, "the driver returns no CDI devices")
+    names = [request["name"] for request in spec["devices"]["requests"]]
+    found = {name: neutral(edits(driver, prepared.names_of(name)), claim) for name in names}
+    unprepare(driver, prepared)
+    return found
+
+
+@check(
+    MUST,
     expected="each claim's names have the edits for its own device, not those for the other device",
     clause=(
         f"{ANSWER} A container may use only one of its pod's claims, and then gets only the CDI devices of that claim."

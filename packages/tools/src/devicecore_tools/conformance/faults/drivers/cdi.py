@@ -6,6 +6,7 @@ Law: each driver fails the checks that it names, and no others except those in `
 import json
 import shutil
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +14,20 @@ import grpc
 
 from devicecore_tools.conformance.faults.drivers.habits import WritesMetadata
 from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails, write
+
+_CLAIM: Json = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "ResourceClaim",
+    "metadata": {"name": "fast"},
+    "spec": {
+        "devices": {
+            "requests": [{"name": "chip", "exactly": {"deviceClassName": "devicecore-conformance"}}],
+            "config": [
+                {"opaque": {"driver": "chip.example.org", "parameters": {"kind": "ChipConfig", "mode": "fast"}}}
+            ],
+        }
+    },
+}
 
 
 @fails("answers-valid-cdi-names")
@@ -350,3 +365,38 @@ class MountsOverTheDevices(GoodDriver):
         for device in body["devices"]:
             device["containerEdits"]["mounts"] = [{"hostPath": str(self.directory), "containerPath": "/dev/"}]
         return body
+
+
+class HasAUsersClaim(GoodDriver):
+    """The user's claim has parameters for the driver."""
+
+    is_good = True
+    settings = {"objects": [_CLAIM]}
+
+
+@fails("applies-parameters-to-the-requests-they-name")
+class AppliesParametersToAllRequests(HasAUsersClaim):
+    is_good = False
+
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        return super().mode(result, [{"opaque": one["opaque"]} for one in config])
+
+
+@fails("applies-parameters-to-the-requests-they-name")
+class AppliesNoParametersForSubrequests(HasAUsersClaim):
+    """The driver compares the names of requests with those of subrequests."""
+
+    is_good = False
+
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        return super().mode(
+            result, [one for one in config if result["request"] in one.get("requests", [result["request"]])]
+        )
+
+
+@fails("applies-parameters-to-the-requests-they-name")
+class AppliesNoParametersOfClasses(HasAUsersClaim):
+    is_good = False
+
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        return super().mode(result, [one for one in config if one["source"] == "FromClaim"])
