@@ -6,6 +6,7 @@ do not depend on claims.
 
 import json
 import re
+import stat
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -60,7 +61,6 @@ _STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
 _OF_TWO = {"a claim for two devices": (2,), "a claim with two requests": (1, 1)}
 """Forms of claims, and how many devices each request asks for."""
-_WRITABLE = 0o022
 _NAMED = 8  # devices whose edits are searched for names
 _SHORTEST = 4  # minimum length of a name that is searched for; it must also contain a digit
 
@@ -601,6 +601,27 @@ def writes_cdi_files_in_one_step(driver: DriverUnderTest) -> str:
     return "no file was written in place while claims of several forms were being prepared"
 
 
+@check(
+    SHOULD,
+    core=True,
+    expected="other users cannot write to the driver's CDI files",
+    clause="A runtime runs the hooks in these files as root.",
+)
+def protects_its_cdi_files(driver: DriverUnderTest) -> str:
+    """Claims of several forms are prepared, and the modes of the driver's CDI files are read."""
+    return f"{counted(seen_forms(driver).number('modes', 'there are none'), 'file')}, protected from other users"
+
+
+def _protected_files(driver: DriverUnderTest, what: str, _: Sequence[Prepared]) -> int:
+    files, wrong = require_own_files(driver), []
+    for path in files:
+        with suppress(FileNotFoundError):  # removed in the meantime
+            mode = path.stat().st_mode & 0o777
+            wrong += [f"{path.name} (mode {mode:04o})"] if mode & stat.S_IWOTH else []
+    require(not wrong, f"for {what}, other users can write to {some(wrong)}")
+    return len(files)
+
+
 _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int]] = {
     "names": _valid_names,
     "resolved": _resolvable_names,
@@ -610,25 +631,9 @@ _OF_FORMS: Mapping[str, Callable[[DriverUnderTest, str, Sequence[Prepared]], int
     "paths": _absolute_paths,
     "metadata": _right_metadata,
     "options": _read_only_metadata,
+    "modes": _protected_files,
 }
 """What is examined while each form of claim is prepared."""
-
-
-@check(
-    SHOULD,
-    expected="the driver's CDI files can be written only by their owner",
-    clause="A runtime runs the hooks in these files as root.",
-)
-def protects_its_cdi_files(driver: DriverUnderTest) -> str:
-    """A claim is prepared, and the modes of the driver's CDI files are read."""
-    prepare(driver)
-    files, wrong = require_own_files(driver), []
-    for path in files:
-        with suppress(FileNotFoundError):  # removed in the meantime
-            mode = path.stat().st_mode & 0o777
-            wrong += [f"{path.name} (mode {mode:04o})"] if mode & _WRITABLE else []
-    require(not wrong, f"other users can write to {some(wrong)}")
-    return f"{counted(len(files), 'file')}, writable only by the owner"
 
 
 @check(
