@@ -28,6 +28,7 @@ OTHERS = {
     "survives-a-half-written-file",
     "refuses-a-device-that-is-partly-in-use",
     "applies-parameters-to-the-requests-they-name",
+    "prefers-the-parameters-of-a-claim",
     *(check.name for check in CHECKS if check.group == "changes"),
     *(check.name for check in CHECKS if check.group == "rolling update" and check.name != "survives-a-second-start"),
 }

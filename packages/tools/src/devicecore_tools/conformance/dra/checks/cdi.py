@@ -839,13 +839,44 @@ def separates_cdi_devices_by_request(driver: DriverUnderTest) -> str:
 )
 def applies_parameters_to_the_requests_they_name(driver: DriverUnderTest) -> str:
     """If the user's claim has parameters, claims with parameters for all, one or none of the requests are prepared."""
-    spec = driver.claims.request(1, 1)
-    config = [one for one in spec["devices"].pop("config", ()) if one["opaque"]["driver"] == driver.registration.name]
-    does_not_apply_if(not config, "the user's claim has no parameters for the driver (--claims)")
+    config = _parameters(driver)
     driver.claims.require_two()
-    _applies_to_one_of_two(driver, spec, config)
+    _applies_to_one_of_two(driver, driver.claims.request(1, 1), config)
     _applies_to_subrequests(driver, config)
     return "the parameters are applied to the requests they name"
+
+
+@check(
+    SHOULD,
+    core=True,
+    expected="edits that are not those for the parameters of the DeviceClass alone",
+    clause="Configs coming directly from the resource claim take precedence over configs coming from the device class. "
+    "(kubernetes-sigs/dra-example-driver, GetOpaqueDeviceConfigs)",
+)
+def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
+    """If the user's claim and its DeviceClass have parameters, claims with either and with both are prepared."""
+    own, spec = _parameters(driver), driver.claims.request(1)
+    allocation = driver.claims.allocation_of(driver.claims.free_device())
+    inherited = [
+        {"source": "FromClass", "opaque": one["opaque"]}
+        for one in driver.claims.class_of(driver.claims.device_class)["spec"].get("config") or ()
+        if one.get("opaque", {}).get("driver") == driver.registration.name
+    ]
+    does_not_apply_if(not inherited, "the DeviceClass has no parameters for the driver (--claims)")
+    of_class, of_claim, of_both = (
+        _configured_edits(driver, spec, allocation, config)["r0"] for config in (inherited, own, [*inherited, *own])
+    )
+    does_not_apply_if(of_class == of_claim, "the edits for the parameters of both are the same")
+    require(of_both != of_class, "the claim got the edits for the parameters of the DeviceClass")
+    return "the parameters of the claim were applied"
+
+
+def _parameters(driver: DriverUnderTest) -> list[Json]:
+    """Return the configuration of the user's claim for the driver. Raises DoesNotApply if there is none."""
+    entries = driver.claims.request(1)["devices"].get("config") or ()
+    found = [one for one in entries if one["opaque"]["driver"] == driver.registration.name]
+    does_not_apply_if(not found, "the user's claim has no parameters for the driver (--claims)")
+    return found
 
 
 def _applies_to_one_of_two(driver: DriverUnderTest, spec: Json, config: Sequence[Json]) -> None:

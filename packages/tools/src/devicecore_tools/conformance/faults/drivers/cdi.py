@@ -15,17 +15,25 @@ import grpc
 from devicecore_tools.conformance.faults.drivers.habits import WritesMetadata
 from devicecore_tools.conformance.faults.good_driver import ClaimError, GoodDriver, Json, Message, fails, write
 
+
+def _parameters(mode: str) -> list[Json]:
+    return [{"opaque": {"driver": "chip.example.org", "parameters": {"kind": "ChipConfig", "mode": mode}}}]
+
+
+_REQUEST = {"name": "chip", "exactly": {"deviceClassName": "chips"}}
 _CLAIM: Json = {
     "apiVersion": "resource.k8s.io/v1",
     "kind": "ResourceClaim",
     "metadata": {"name": "fast"},
+    "spec": {"devices": {"requests": [_REQUEST], "config": _parameters("fast")}},
+}
+_CLASS: Json = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": "chips"},
     "spec": {
-        "devices": {
-            "requests": [{"name": "chip", "exactly": {"deviceClassName": "devicecore-conformance"}}],
-            "config": [
-                {"opaque": {"driver": "chip.example.org", "parameters": {"kind": "ChipConfig", "mode": "fast"}}}
-            ],
-        }
+        "selectors": [{"cel": {"expression": 'device.driver == "chip.example.org"'}}],
+        "config": _parameters("slow"),
     },
 }
 
@@ -368,10 +376,10 @@ class MountsOverTheDevices(GoodDriver):
 
 
 class HasAUsersClaim(GoodDriver):
-    """The user's claim has parameters for the driver."""
+    """The user's claim and its DeviceClass have parameters for the driver."""
 
     is_good = True
-    settings = {"objects": [_CLAIM]}
+    settings = {"objects": [_CLAIM, _CLASS]}
 
 
 @fails("applies-parameters-to-the-requests-they-name")
@@ -400,3 +408,11 @@ class AppliesNoParametersOfClasses(HasAUsersClaim):
 
     def mode(self, result: Json, config: Sequence[Json]) -> str:
         return super().mode(result, [one for one in config if one["source"] == "FromClaim"])
+
+
+@fails("prefers-the-parameters-of-a-claim")
+class PrefersTheParametersOfClasses(HasAUsersClaim):
+    is_good = False
+
+    def mode(self, result: Json, config: Sequence[Json]) -> str:
+        return super().mode(result, sorted(config, key=lambda one: str(one["source"])))
