@@ -389,7 +389,34 @@ def test_an_unreadable_input_is_reported_in_a_sentence(content: str, said: str, 
 def test_an_object_of_another_kind_is_refused_where_it_is(place: Path, capsys: Capsys) -> None:
     (place / "typo.yaml").write_text("kind: ResourceClam\nmetadata: {name: t}\nspec: {devices: {}}\n")
     assert run(place, "why", "typo.yaml") == 2
-    assert ":1: kind: expected a Pod, an Event or a ResourceClaim, got 'ResourceClam'" in capsys.readouterr().err
+    assert ":1: kind: expected a Pod, an Event or a ResourceClaim, got 'ResourceClam'; write it as ResourceClaim" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "field"),
+    [
+        ("{device: {requests: []}}", "spec.device: there is no such field; expected 'devices'"),
+        ("{devices: {request: []}}", "spec.devices.request: there is no such field; expected 'requests'"),
+        ("{devices: {requests: [{name: a, exacly: {}}]}}", "requests[0].exacly: there is no such field; expected"),
+        ("{devices: {requests: [{name: a, exactly: {selector: []}}]}}", "exactly.selector: there is no such field;"),
+        ("{devices: {requests: [{name: a, firstAvailable: [{counts: 2}]}]}}", "firstAvailable[0].counts: there is no"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
+def test_a_misspelled_field_of_a_claim_is_named(kind: str, spec: str, field: str, place: Path, capsys: Capsys) -> None:
+    """Otherwise, the claim would ask for something else: without its selectors, for any device."""
+    spec = spec if kind == "ResourceClaim" else f"{{spec: {spec}}}"
+    text = f"apiVersion: resource.k8s.io/v1\nkind: {kind}\nmetadata: {{name: t}}\nspec: {spec}\n"
+    (place / "typo.yaml").write_text(text)
+    assert run(place, "why", "typo.yaml", "--slices", "slices.json") == 2
+    assert field in capsys.readouterr().err
+
+
+def test_a_claim_is_not_a_pod(place: Path, capsys: Capsys) -> None:
+    assert run(place, "why", "pod", "claim.json", "--slices", "slices.json") == 2
+    assert "claim.json: expected a pod, got a claim; for a claim, run: devicecore why claim" in capsys.readouterr().err
 
 
 def test_a_claim_that_no_file_has_is_a_sentence(place: Path, capsys: Capsys) -> None:

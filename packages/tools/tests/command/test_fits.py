@@ -1,5 +1,6 @@
 """`devicecore fits` tries one pod on nodes from files."""
 
+import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -158,6 +159,7 @@ SERVICE = WITH_CLAIM.split("---")[2]
     [
         (TWO_PODS, "p.yaml: expected one pod, got 2: big, other. Write each pod to a separate file"),
         (SERVICE, f"p.yaml:3: kind: {NO_POD} 'Service'"),
+        ("apiVersion: v1\nkind: pod\n", f"p.yaml:2: kind: {NO_POD} 'pod'; write it as Pod"),
         (f"{SERVICE}---{TEMPLATE}", f"kind: {NO_POD} 'ResourceClaimTemplate'; to try a claim, run: devicecore why "),
         ("# nothing", f"p.yaml: {NO_POD} nothing"),
         ((POD % 1).replace("v1", "v2"), "p.yaml:2: apiVersion: expected v1 for a Pod, got 'v2'"),
@@ -276,6 +278,37 @@ def test_a_mistyped_field_of_a_description_is_named(place: Path, capsys: Capsys,
     (place / "slip.yaml").write_text(f"devices:\n- {{resource: example.com/gpu, device: gpu-0, {field}}}\n")
     assert fits(place, "one.yaml", "slip.yaml") == 2
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("topologyManagerPolicy: none\ndevices: []\n", "topologyManagerPolicy: there is no such field; expected 'topo"),
+        ("devices:\n" + 2 * "- {resource: example.com/gpu, device: gpu-0}\n", "example.com/gpu lists 'gpu-0' twice"),
+    ],
+)
+def test_a_description_is_used_completely_or_refused(place: Path, capsys: Capsys, text: str, said: str) -> None:
+    (place / "slip.yaml").write_text(text)
+    assert fits(place, "one.yaml", "slip.yaml") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_a_misspelled_resource_is_compared_with_those_of_the_node(place: Path, capsys: Capsys) -> None:
+    (place / "node.yaml").write_text("devices:\n- {resource: example.com/gpus, device: gpu-0}\n")
+    assert fits(place, "one.yaml", "node.yaml") == 1
+    assert "the node's resources are example.com/gpus: check the spelling" in capsys.readouterr().out
+
+
+def test_a_node_is_not_read_from_standard_input(place: Path, capsys: Capsys) -> None:
+    assert main(["fits", str(place / "one.yaml"), "--node", "-"]) == 2
+    assert "--node: only POD and --pods can be standard input; name a file" in capsys.readouterr().err
+
+
+def test_a_compressed_file_is_recognized(place: Path, capsys: Capsys) -> None:
+    (place / "one.yaml.gz").write_bytes(gzip.compress((POD % 1).encode()))
+    for words in (["fits", "--node", str(place / "node.yaml")], ["why"], ["nodes"]):
+        assert main([*words, str(place / "one.yaml.gz")]) == 2
+        assert "one.yaml.gz: it is compressed: run gunzip first" in capsys.readouterr().err
 
 
 def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:

@@ -146,9 +146,14 @@ _VERSIONS = {"Pod": "v1", "ResourceClaim": "resource.k8s.io/v1"}
 
 
 def template_hint(kind: str) -> str:
-    """Return a hint about the pod template of an object that creates pods, or an empty string for other kinds."""
+    """Return a hint about the pod template of an object that creates pods, or about the spelling of a kind.
+
+    The hint is an empty string for other kinds.
+    """
     if kind not in _MAKES_PODS:
-        return ""
+        meant = get_close_matches(kind.lower(), _BY_LOWER_CASE, 1, _SIMILAR)
+        spelled = _BY_LOWER_CASE[meant[0]] if meant else kind
+        return f"; write it as {spelled}" if spelled != kind else ""
     template = "spec.jobTemplate.spec.template" if kind == "CronJob" else "spec.template"
     return (
         f". Its pods are created from {template}: write it as a Pod, or use one of its pods: kubectl get pod "
@@ -157,6 +162,7 @@ def template_hint(kind: str) -> str:
 
 
 _MAKES_PODS = {"CronJob", "DaemonSet", "Deployment", "Job", "ReplicaSet", "ReplicationController", "StatefulSet"}
+_BY_LOWER_CASE = {kind.lower(): kind for kind in (*_MAKES_PODS, "Pod", "ResourceClaim", "ResourceClaimTemplate")}
 
 
 def read_pod(document: Value) -> Pod:

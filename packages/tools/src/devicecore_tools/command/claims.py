@@ -123,7 +123,39 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
         ]
     except DocumentError:
         return None  # the data may be a scheduler's message; otherwise, the reader of messages reports the error
+    for item in items:
+        if item["kind"].data in CLAIM_KINDS:
+            refuse_misspelled_request(item)
     return Wanted(pods, claims, documents) if pods or claims else None
+
+
+def refuse_misspelled_request(claim: Value) -> None:
+    """Refuse a claim or a template with a misspelled field, as kubectl does.
+
+    Without this check, a request with `exacly` or `selector` would ask for something else.
+    """
+    from devicecore_tools.doctor.reading.large_documents import refuse_misspelled
+
+    spec = claim["spec"]["spec"] if claim["kind"].data == "ResourceClaimTemplate" else claim["spec"]
+    refuse_misspelled(spec, ("devices",))
+    refuse_misspelled(spec["devices"], ("requests", "constraints", "config"))
+    for request in spec["devices"]["requests"].sequence():
+        for one in (request, request["exactly"], *request["firstAvailable"].sequence()):
+            refuse_misspelled(one, _FIELDS_OF_REQUEST)
+
+
+_FIELDS_OF_REQUEST = (
+    "name",
+    "exactly",
+    "firstAvailable",
+    "deviceClassName",
+    "selectors",
+    "allocationMode",
+    "count",
+    "adminAccess",
+    "tolerations",
+    "capacity",
+)
 
 
 def named_at_server(name: str, kubeconfig: str, budget: Budget) -> tuple[list[Value], list[Value]]:

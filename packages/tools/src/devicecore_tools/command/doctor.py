@@ -166,6 +166,8 @@ def _refuse_word(word: str, *, watch: bool) -> NoReturn:
     """Raise click.UsageError for a word that is not an option, with the option that was probably meant."""
     if watch and word.replace(".", "", 1).isdigit():
         advice = f"To set the time between reports, write --interval {word}."
+    elif word == "help":
+        advice = "To show the help, run: devicecore doctor --help"
     else:
         advice = f"To read it, write {'--checkpoint' if Path(word).is_file() else '--root'} {word}."
     raise click.UsageError(f"expected options only, got {word!r}. {advice}")

@@ -298,6 +298,8 @@ def _node(
 
     path = Path(place)
     if problem := missing_file(place, "file or directory"):
+        if place == "-":
+            raise ValueError("--node: only POD and --pods can be standard input; name a file")
         others = "; name a node with --node, or try the nodes of a cluster with: devicecore why POD --slices FILE"
         is_name = not {"/", "."} & {*place}
         in_cluster = "; to try the nodes of a cluster, run: kubectl devicecore fits POD" if is_name else ""

@@ -120,6 +120,10 @@ def node_sources(**options: object) -> "NodeSources":
     check_places(options)
     if options.pop("more_slices", ()):
         raise click.UsageError("--slices can be repeated only for a claim or a pod that waits for a node.")
+    claims = options.get("claims")
+    if isinstance(claims, str) and _is_api_object(claims):
+        expected = "expected the kubelet's dra_manager_state. ResourceClaims go to --resourceclaims"
+        raise click.UsageError(f"--claims: {claims}: it contains API objects; {expected}.")
     try:
         return NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
     except SourcesError as error:
@@ -138,6 +142,8 @@ def check_places(options: Mapping[str, object]) -> None:
         if not isinstance(place, str) or (option in {"pods", "events"} and place == "-"):
             continue
         problem = missing_file(place, "directory" if option == "root" else "file")
+        if place == "-" and problem:
+            problem = "only --pods and --events can be standard input; name a file"
         # Unlike the methods of Path, these functions of os.path return False if access is denied.
         if option == "root":
             is_wrong = os.path.isfile(place)  # noqa: PTH113 - see above

@@ -151,7 +151,9 @@ def _question_in(data: bytes, place: str, sources: Mapping[str, object], kind: s
     """Return the question in a string or in documents. Raises ValueError if the input does not match `kind`."""
     wanted = wanted_in(data, place, sources) if kind != "message" else None
     if kind == "pod" and wanted is not None:
-        wanted = evolve(wanted, claims=()) if wanted.pods else None
+        if not wanted.pods:
+            raise ValueError(f"{place}: expected a pod, got a claim; for a claim, run: devicecore why claim {place}")
+        wanted = evolve(wanted, claims=())
     if kind == "claim":
         return _claims_in(wanted, place)
     found = said_in(data, place) if wanted is None else wanted
@@ -297,7 +299,10 @@ def said_in(data: bytes, place: str) -> Said:
         problem = f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
-        raise ValueError(f"{place}: expected text, got binary data")
+        problem = (
+            "it is compressed: run gunzip first" if data.startswith(b"\x1f\x8b") else "expected text, got binary data"
+        )
+        raise ValueError(f"{place}: {problem}")
     text = data.decode(errors="replace").strip()
     is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
     if not is_document or _LOG_LINE.match(text):

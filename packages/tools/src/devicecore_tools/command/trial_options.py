@@ -111,15 +111,15 @@ def given_pod(place: str) -> GivenPod:
     """
     from devicecore.adapters.manifests import ManifestError
     from devicecore.adapters.manifests.pods import objects_in, read_pod, template_hint
-    from devicecore.system.documents import read_documents
-    from devicecore_tools.command.claims import pod_of_workload
+    from devicecore.system.documents import not_utf8, read_documents
+    from devicecore_tools.command.claims import CLAIM_KINDS, pod_of_workload, refuse_misspelled_request
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{place}: expected UTF-8 text, got other bytes") from None
+        raise ValueError(f"{place}: {not_utf8(data)}") from None
     objects: list[tuple[str, Value]] = []
     pods: list[Value] = []
     others: list[Value] = []
@@ -127,6 +127,8 @@ def given_pod(place: str) -> GivenPod:
         found = [*objects_in(document)]
         created = [one if kind == "Pod" else pod_of_workload(one) for kind, one in found]
         for (kind, one), made in zip(found, created, strict=True):
+            if kind in CLAIM_KINDS:
+                refuse_misspelled_request(one)
             if kind != "Pod" and made is not None and not made["spec"]["containers"].data:
                 one["kind"].refuse(f"expected a pod template with containers, got none{template_hint(kind)}")
         objects += found

@@ -3,7 +3,6 @@
 Law: a description is used completely, or refused with the name of the invalid field.
 """
 
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeVar
 
 from attrs import evolve
@@ -25,6 +24,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.domain.topology import Policy, Scope
 from devicecore_tools.doctor.look.topology_settings import TopologySettings
 from devicecore_tools.doctor.pod.trial import CURES, TrialNode
+from devicecore_tools.doctor.reading.large_documents import refuse_misspelled
 
 if TYPE_CHECKING:
     from devicecore.domain.documents import Value
@@ -44,6 +44,7 @@ _FIELDS = (
     "state",
     "note",
 )
+_OF_DOCUMENT = ("name", "devices", "findings", "topologyPolicy", "topologyScope", "numaNodes")
 _HEALTH = (*(one.value for one in Health), "unknown")
 _NO_OWNER = ("", "free", "none")
 
@@ -63,8 +64,10 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     """
     devices: dict[ResourceName, dict[DeviceId, Device]] = {}
     held: dict[tuple[ContainerKey, ResourceName], dict[DeviceId, tuple[NumaNode, ...]]] = {}
+    refuse_misspelled(document, _OF_DOCUMENT)
+    free: set[tuple[ResourceName, DeviceId]] = set()
     for row in document["devices"].sequence():
-        _check_fields(row)
+        refuse_misspelled(row, _FIELDS)
         if row["pool"].text(""):
             continue  # a device of a DRA driver
         resource, device = _resource(row["resource"]), _device(row)
@@ -74,6 +77,10 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
             uid = PodUid(row["pod_uid"].text("") or owner)
             key = ContainerKey(uid, row["container"].text("") or "?")
             held.setdefault((key, resource), {})[device.id] = device.topology or ()
+        elif (resource, device.id) in free:
+            row["device"].refuse(f"{resource} lists {foreign_text(device.id, 50)!r} twice; expected each device once")
+        else:
+            free.add((resource, device.id))
     numa_nodes = {
         node for of_resource in devices.values() for one in of_resource.values() for node in one.topology or ()
     }
@@ -86,14 +93,6 @@ def described_node(document: "Value", topology: TopologySettings) -> TrialNode:
     name = document["name"].text("") or document.file
     stopped, restart = next(((wrong[code], cure) for code, cure in CURES.items() if code in wrong), ("", ""))
     return TrialNode(name, lists, allocations, topology=found, stopped=stopped, restart=restart)
-
-
-def _check_fields(row: "Value") -> None:
-    """Refuse a misspelled field name. Other unknown names are ignored: a later `doctor` may have written them."""
-    for name, value in row.mapping().items():
-        meant = get_close_matches(name, _FIELDS, n=1, cutoff=0.8)
-        if meant and name not in _FIELDS:
-            value.refuse(f"there is no such field; expected {meant[0]!r}")
 
 
 def _resource(value: "Value") -> ResourceName:

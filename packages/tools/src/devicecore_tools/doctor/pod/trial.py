@@ -32,7 +32,7 @@ from devicecore.domain.model import (
     ResourceName,
     is_extended_resource,
 )
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, listed
 from devicecore.domain.topology import Policy, Topology
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin
@@ -374,6 +374,8 @@ def fit(node: TrialNode, pod: Pod, budget: Budget | None = None) -> Fit:
             warnings += (
                 f"{what} counted as held, because the holder is unknown: name the holder, or write owner: free",
             )
+    if isinstance(verdict, Admitted) and verdict.unhandled and node.devices:
+        warnings += (f"the node's resources are {listed(sorted(node.devices), 5)}: check the spelling",)
     attempts = max(MIN_ATTEMPTS, MAX_WORK // (1 + len(node.allocations) + sum(map(len, node.devices.values()))))
     kinds: tuple[Iterator[_Attempt], ...] = (_recovery(node, pod),)
     if not node.stopped and not missing:

@@ -7,8 +7,9 @@ allowed to take more memory than one object, because an API server stores no obj
 import codecs
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from difflib import get_close_matches
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -25,7 +26,7 @@ MAX_INPUT = MAX_BYTES + 1
 """The maximum number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
 _TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # the first line of kubectl's table
-_JSON = re.compile(rb"\s*\{")
+_JSON = re.compile(rb"\s*\{(?!\{)")  # {{ begins a placeholder of Helm
 
 _loads: "Callable[[bytes], Data]" = json.loads
 with suppress(ImportError):  # some platforms have no orjson wheel
@@ -98,6 +99,20 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
     return values
 
 
+def refuse_misspelled(value: Value, known: Sequence[str]) -> None:
+    """Refuse an object with a field whose name resembles one of `known`.
+
+    Other unknown fields are ignored: a later version may have written them.
+    """
+    for name, one in value.mapping().items():
+        meant = get_close_matches(name, known, n=1, cutoff=_SIMILAR) if name not in known else []
+        if meant:
+            one.refuse(f"there is no such field; expected {meant[0]!r}")
+
+
+_SIMILAR = 0.8
+
+
 def _json(data: bytes, whole: Value) -> Value:
     problem = size_problem(data, OBJECTS) or (size_problem(data, _ONE_OBJECT) and _object_problem(data))
     if problem:
@@ -147,12 +162,12 @@ def _object_problem(data: bytes) -> str:
 
 
 def _yaml(data: bytes, whole: Value, *, unique_keys: bool) -> list[Value]:
-    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents  # only YAML needs this import
+    from devicecore.system.documents import MAX_DOCUMENT_SIZE, not_utf8, read_documents  # only YAML needs this import
 
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        whole.refuse("expected UTF-8 text, got other bytes")
+        whole.refuse(not_utf8(data))
     return read_documents(text, whole.file, unique_keys=unique_keys)
