@@ -132,6 +132,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("no-answer", CALM),
     ("relative-path", CALM),
     ("mounts-over-dev", CALM),
+    ("mounts-all-of-dev", CALM),
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
     ("joins-names", CALM),

@@ -986,6 +986,28 @@ def _problem_of_node(path: str) -> str:
 
 
 @check(
+    SHOULD,
+    expected="no mount or device node of a device is a directory that contains a node of another device only",
+    clause=f"{ALLOCATE} A privileged container can open each node that it sees. If the path of a device node is a "
+    "directory, container runtimes add all nodes in it.",
+)
+def shows_no_nodes_of_other_devices(plugin: PluginUnderTest) -> str:
+    """The paths on the host in the answer for each single device are compared with the nodes of the other devices."""
+    plugin.lists.two_devices()
+    nodes, number = _nodes_of_each(plugin), 0
+    for device, own in nodes.items():
+        answer = plugin.lists.alone(device)
+        paths = {mount.host_path for mount in answer.mounts} | _nodes(answer)
+        for path in sorted(paths):
+            place = Path(os.path.realpath(path))
+            others = frozenset().union(*nodes.values()) - own
+            inside = sorted(node for node in others if Path(node).is_relative_to(place))
+            require(not inside, f"the answer for {device} contains {path}, and so {some(inside)}")
+            number += 1
+    return counted(number, "path")
+
+
+@check(
     MUST,
     expected="every mounted path that existed after the first call still exists after the second call",
     clause="Mount.host_path: Path of the mount on the host (api.proto). No kubelet tells a plugin that a container has "

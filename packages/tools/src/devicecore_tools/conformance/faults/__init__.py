@@ -136,6 +136,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "no-answer": "",
     "relative-path": "gives-absolute-paths",
     "mounts-over-dev": "mounts-nothing-over-device-nodes",
+    "mounts-all-of-dev": "shows-no-nodes-of-other-devices",
     "file-mode": "gives-valid-cdi-names-and-permissions",
     "short-cdi-name": "gives-valid-cdi-names-and-permissions",
     "joins-names": "gives-valid-cdi-names-and-permissions",

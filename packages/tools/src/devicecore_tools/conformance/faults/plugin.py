@@ -375,6 +375,7 @@ class Plugin:
                 *(own if FAULT == "mounts-the-first" else []),
                 *(fresh_mounts(ids) if FAULT in MOUNTING else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
+                *([api.Mount(host_path="/dev", container_path="/host/dev")] if FAULT == "mounts-all-of-dev" else []),
             ],
         )
 
