@@ -9,6 +9,7 @@ each worker, or 24 if Python has not compiled the tests yet.
 
 import os
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from itertools import groupby
 from multiprocessing import get_context
 from multiprocessing.connection import Connection, wait
@@ -118,6 +119,24 @@ class _Reports:
         self._results.send(hook.pytest_report_to_serializable(config=self._config, report=report))
 
 
+class _Following:
+    """Stands for the test after a test, by which pytest decides which fixtures to tear down.
+
+    It is taken only when pytest asks for it, after the call of the first test. Otherwise, no other process could take a
+    file while the process that runs it next is busy with a long test.
+    """
+
+    def __init__(self, tests: Iterator[pytest.Item]) -> None:
+        self._tests = tests
+
+    @cached_property
+    def test(self) -> pytest.Item | None:
+        return next(self._tests, None)
+
+    def listchain(self) -> list[Any]:
+        return self.test.listchain() if self.test else []
+
+
 def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue: int, results: Connection) -> None:
     """Run one unit of tests after another until none are left."""
     plugins = session.config.pluginmanager
@@ -131,9 +150,9 @@ def _work(session: pytest.Session, units: Sequence[Sequence[pytest.Item]], queue
     tests = _tests(units, queue)
     test = next(tests, None)
     while test is not None and not session.shouldfail:
-        following = next(tests, None)  # pytest needs the next test to decide which fixtures to tear down
+        following = _Following(tests)
         test.config.hook.pytest_runtest_protocol(item=test, nextitem=following)
-        test = following
+        test = following.test
     coverage = plugins.getplugin("_cov")
     if coverage is not None and coverage.cov_controller is not None:
         coverage.cov_controller.cov.stop()
