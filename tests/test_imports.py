@@ -68,7 +68,7 @@ LAYERS = {
     "devicecore.manager": Layer(PURE | names("attrs logging threading time warnings weakref .domain .ports .runtime")),
     "devicecore.dra_manager": Layer(PURE | names("attrs concurrent logging os threading time .domain .ports .runtime")),
     "devicecore.dra": Layer(names(".domain .dra_manager")),
-    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .runtime.background")),
+    "devicecore.plugins": Layer(ANY | names("attrs .domain .ports .runtime.background .system.arguments")),
     # A driver keeps files that must survive a power cut, and shares them with its next instance.
     "devicecore.plugins.cdi_driver": Layer(ANY | names("attrs .domain .ports .system")),
     "devicecore.wire": Layer(PURE | names("attrs google pkgutil .domain .ports")),

@@ -32,7 +32,8 @@ from devicecore import (
     resource_name,
 )
 from devicecore.adapters.cel import CelSelectors
-from devicecore.adapters.file import JsonFileSink
+from devicecore.adapters.file import FileStore, JsonFileSink
+from devicecore.adapters.grpc_unix import GrpcUnixTransport, PluginLimits
 from devicecore.adapters.grpc_unix.dra import serve_driver
 from devicecore.adapters.kube_api import Access, KubeApiSink, Pace
 from devicecore.adapters.kube_api.dra import KubeApiClaims
@@ -52,8 +53,10 @@ from devicecore.domain.errors import DocumentError, NotStartedError, PluginStopp
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult, ReportedHealth, resource_claim_of
 from devicecore.plugins import responses
+from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.plugins.simulated_driver import SimulatedDriver
 from devicecore.testing import faults
 from devicecore.testing.faults import ManualClock, NeverAnswers, Script, Tears
 from devicecore.wire import conversion, deviceplugin
@@ -79,6 +82,12 @@ ANY_FAULTS: Any = faults
 ANY_HEALTH: Any = ReportedHealth
 ANY_PROCESS: Any = PluginProcess
 ANY_TEXT: Any = "60"
+ANY_NUMBER: Any = 7
+ANY_FILE: Any = FileStore
+ANY_LIMITS: Any = PluginLimits
+ANY_GRPC: Any = GrpcUnixTransport
+ANY_FOLDER: Any = DirectoryPlugin
+ANY_DRIVER: Any = SimulatedDriver
 POD: Any = Pod(PodUid("p"), containers=(Container("main", {GPU: 1}),))
 
 DRA_GROUP = "resource.k8s.io"
@@ -309,6 +318,26 @@ MANAGERS: list[tuple[Try, str]] = [
         lambda: resource_claim_of({"kind": "ResourceClaimTemplate"}),
         "ResourceClaim: kind: expected a ResourceClaim, got 'ResourceClaimTemplate'",
     ),
+    (lambda: ANY_FAULTS.FaultyStore(Script(), Script()), "FaultyStore: the first argument: expected a CheckpointStore"),
+    (lambda: ANY_FAULTS.Gate(timeout="5"), "Gate: timeout: expected a number of seconds, got '5'"),
+    (lambda: ANY_FILE(42), "FileStore: path: expected a path, such as a string, got 42"),
+    (lambda: ANY_FILE("f", max_bytes="1MB"), "FileStore: max_bytes: expected int, got '1MB'"),
+    (lambda: ANY_LIMITS(dial="5s"), "PluginLimits.dial: expected a number of seconds, got '5s'"),
+    (lambda: ANY_GRPC("d", limits={"dial": 5}), "GrpcUnixTransport: limits: expected PluginLimits, got {'dial': 5}"),
+    (lambda: ANY_FOLDER(GPU, "d", answer={}), "DirectoryPlugin: answer: expected a function, got {}"),
+    (
+        lambda: ANY_DRIVER("a.com", "n", "gpu-0", None, state_directory="s"),
+        "SimulatedDriver: devices: expected several",
+    ),
+    (lambda: ANY_DRIVER("a.com", "n", [], 7, state_directory="s"), "SimulatedDriver: claims: expected a ClaimSource"),
+    (lambda: LocalApiServer().get("Pod", ANY_NUMBER), "LocalApiServer.get: name: expected str, got 7"),
+    (lambda: LocalApiServer(users=ANY_TEXT), "LocalApiServer: users: expected a mapping, such as a dict, got '60'"),
+    (lambda: MemoryDraKubelet(api_server=ANY_TEXT), "MemoryDraKubelet: api_server: expected LocalApiServer, got '60'"),
+    (lambda: MemoryKubelet(topology=ANY_TEXT), "MemoryKubelet: topology: expected Topology, got '60'"),
+    (lambda: dra_manager().claim_devices("p", "main"), "DraManager.claim_devices: expected Pod, got 'p'"),
+    (lambda: dra_manager(saver=7), "DraManager: saver: expected SaverThread, got 7"),
+    (lambda: dra_manager(wall_clock=7), "DraManager: wall_clock: expected a function, got 7"),
+    (lambda: manager(saver=7), "DeviceManager: saver: expected SaverThread, got 7"),
     (lambda: manager(observers=[None]), "observers: expected a function, got None"),
     (lambda: manager(admission_budget="60"), "DeviceManager: admission_budget: expected a number of seconds, got '60'"),
     (
@@ -351,6 +380,14 @@ CALLS: list[tuple[Callable[[Any], object], str]] = [
     (
         lambda manager: manager.evict(7),
         "DeviceManager.evict: the uids of pods, such as [pod.uid]: expected several values",
+    ),
+    (
+        lambda manager: manager.sanitize_allocatable(POD, {}),
+        "sanitize_allocatable: the uid of a pod: expected str, got",
+    ),
+    (
+        lambda manager: manager.sanitize_allocatable("p", []),
+        "allocatable: expected a mapping of resource names to coun",
     ),
     (lambda manager: manager.state.ledger.of_pod(POD), "Ledger.of_pod: expected the UID of a pod, such as pod.uid, go"),
     (lambda manager: manager.state.ledger.of_container("main"), "Ledger.of_container: expected a ContainerKey, such a"),

@@ -16,6 +16,7 @@ from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.errors import SinkError, StoreError
 from devicecore.domain.json_size import MAX_BYTES, OBJECTS, STATE, size_problem
 from devicecore.domain.model import ResourceName
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.files import DurableFile
 
 __all__ = ["CHECKPOINT_NAME", "FileStore", "JsonFileSink"]
@@ -44,6 +45,7 @@ class FileStore:
             admission it would save.
     """
 
+    @checks_arguments()
     def __init__(self, path: str | os.PathLike[str], *, max_bytes: int = MAX_CHECKPOINT_BYTES) -> None:
         self.path: Path = Path(path)
         self._max_bytes = max_bytes
@@ -56,6 +58,7 @@ class FileStore:
         return f"FileStore({str(self.path)!r})"
 
     @classmethod
+    @checks_arguments()
     def in_directory(cls, directory: str | os.PathLike[str]) -> "FileStore":
         """Return a store for the checkpoint where a kubelet keeps it: in the plugin directory."""
         return cls(Path(directory) / CHECKPOINT_NAME)
@@ -141,6 +144,7 @@ def _store_error(path: Path, action: str, error: OSError) -> StoreError:
 class JsonFileSink:
     """The node's status in a JSON file `{"capacity": {...}, "allocatable": {...}}`, which other programs may extend."""
 
+    @checks_arguments()
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path: Path = Path(path)
         self._file = DurableFile(self.path, 0o644, max_bytes=MAX_BYTES)

@@ -27,6 +27,7 @@ from devicecore.domain.model import ContainerKey, DeviceId, PluginId, PodUid, Re
 from devicecore.domain.text import counted, foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred, subscribed
 from devicecore.ports.transport import Listener
+from devicecore.system.arguments import checks_arguments, checks_fields
 from devicecore.system.list_check import ListCheck
 from devicecore.wire.conversion import read_receipt, write_receipt
 
@@ -69,6 +70,7 @@ class MemoryTransport:
         for connection in tuple(self._connections.values()):
             connection.disconnect()
 
+    @checks_arguments()
     def connect(self, plugin: DevicePlugin, socket: str = "") -> "MemoryConnection":
         """Register `plugin` as if it were served on `socket` (by default a unique one), and read its first list.
 
@@ -176,6 +178,7 @@ class MemoryConnection:
                 self._transport._notify(DevicesReported(self.id, devices))  # noqa: SLF001  # as above
 
 
+@checks_fields
 @define
 class MemoryStore:
     """A `CheckpointStore` in memory. `aside` contains the blobs that were set aside, oldest first."""
@@ -226,6 +229,7 @@ def _are_keys(_: object, field: "Attribute[set[ContainerKey]]", value: set[Conta
     tuple_of(value, ContainerKey, f"MemoryPods.{field.name}")
 
 
+@checks_fields
 @define
 class MemoryPods:
     """A `PodSource` that returns its attributes."""

@@ -29,6 +29,7 @@ from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName
 from devicecore.domain.errors import TransportInUseError
 from devicecore.ports.dra_driver import DraDriver, check_driver, prepared, unprepared
 from devicecore.ports.drivers import DriverListener
+from devicecore.system.arguments import checks_arguments, checks_fields
 
 Answer = TypeVar("Answer")
 
@@ -63,6 +64,7 @@ class MemoryDriverTransport:
         self._listener = None
         self._instances.clear()
 
+    @checks_arguments()
     def register(
         self, driver: DraDriver, endpoint: str = "", services: Sequence[str] = (_V1,)
     ) -> "MemoryDriverInstance":
@@ -147,6 +149,7 @@ class MemoryDriverInstance:
         with self._in_turn:
             self._transport._remove(self.id)  # noqa: SLF001  # the two are one adapter
 
+    @checks_arguments()
     def report(self, *devices: ReportedHealth) -> None:
         """Report the health of devices."""
         with self._in_turn:
@@ -164,6 +167,7 @@ class MemoryDriverInstance:
                 self._transport._notify(event)  # noqa: SLF001  # as above
 
 
+@checks_fields
 @define
 class MemoryClaims:
     """A `ClaimSource` that is a dictionary."""
@@ -185,6 +189,7 @@ class MemoryClaims:
         self.claims.update((claim.key, claim) for claim in claims)
 
 
+@checks_fields
 @define
 class MemorySlices:
     """The `ResourceSlices` of a node: the names of slices by driver."""

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TypeVar
 
-from devicecore.domain.checks import check_adapter, checked
+from devicecore.domain.checks import check_adapter, check_callable, checked
 from devicecore.domain.dra import devices, health
 from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
@@ -105,6 +105,11 @@ class DraManager(Runs):
         check_adapter("DraManager: slices", slices, ResourceSlices, optional=True)
         check_adapter("DraManager: health_store", health_store, CheckpointStore, optional=True)
         check_adapter("DraManager: metrics", metrics, DraMetrics, optional=True)
+        checked(fail_on_warnings, bool, "DraManager: fail_on_warnings")
+        check_callable("DraManager: clock", clock)
+        check_callable("DraManager: wall_clock", wall_clock)
+        if saver is not None:
+            checked(saver, SaverThread, "DraManager: saver")
         self._transport = transport
         self._pods = pods
         self._metrics = metrics
@@ -262,6 +267,7 @@ class DraManager(Runs):
             ClaimInfoError: the container names a claim that no pod has asked to prepare.
             DraError: the claim for one of the pod's entries is not known.
         """
+        checked(pod, Pod, "DraManager.claim_devices")
         return devices.cdi_ids(self.claims, pod, pod.container(container))
 
     def dynamic_resources(self, pod: Pod, container: str) -> tuple[DynamicResource, ...]:
@@ -272,6 +278,7 @@ class DraManager(Runs):
             ClaimInformationError: the container names a claim that no pod has asked to prepare.
             DraError: the claim for one of the pod's entries is not known.
         """
+        checked(pod, Pod, "DraManager.dynamic_resources")
         return devices.dynamic_resources(self.claims, pod, pod.container(container))
 
     def allocated_resources_status(self, pod: Pod) -> dict[str, tuple[ClaimHealth, ...]]:
@@ -280,10 +287,12 @@ class DraManager(Runs):
         If a claimed request has no devices, its entry has no `resources`: then remove the entry with the same name from
         the pod's status. Init containers are left out.
         """
+        checked(pod, Pod, "DraManager.allocated_resources_status")
         return health.allocated_resources_status(self.claims, self.health, pod, self._health.now)
 
     def might_need_unprepare(self, pod: PodUid) -> bool:
         """Return whether the pod still uses a claim, that is, whether `unprepare` has yet to succeed."""
+        checked(pod, str, "DraManager.might_need_unprepare: the uid of a pod")
         return bool(self.claims.of_pod(pod))
 
     # --- time ---------------------------------------------------------------------------------------------------------

@@ -13,7 +13,16 @@ from devicecore.domain import container_options
 from devicecore.domain.admission import Admitted, Verdict
 from devicecore.domain.capacity import NodeStatus
 from devicecore.domain.checkpoint import CheckpointWriter
-from devicecore.domain.checks import check_adapter, check_callable, check_seconds, checked, items, repeated, tuple_of
+from devicecore.domain.checks import (
+    check_adapter,
+    check_callable,
+    check_seconds,
+    checked,
+    expected,
+    items,
+    repeated,
+    tuple_of,
+)
 from devicecore.domain.container_options import ContainerOptions
 from devicecore.domain.errors import ManagerNotStartedError, ManagerStoppedError
 from devicecore.domain.events import DevicesReported, Event, PluginRegistered, RegistrationRequested
@@ -107,6 +116,8 @@ class DeviceManager(Runs):
             check_callable("DeviceManager: policy", policy, "the choice")
         check_seconds("DeviceManager: admission_budget", admission_budget)
         check_callable("DeviceManager: clock", clock)
+        if saver is not None:
+            checked(saver, SaverThread, "DeviceManager: saver")
         self._transport = transport
         self._metrics = metrics
         self._clock = clock
@@ -261,6 +272,11 @@ class DeviceManager(Runs):
 
         Kubelet: `UpdatePluginResources`.
         """
+        checked(pod, str, "DeviceManager.sanitize_allocatable: the uid of a pod")
+        given: object = allocatable
+        if not isinstance(given, Mapping):
+            wanted = "a mapping of resource names to counts"
+            raise TypeError(expected("DeviceManager.sanitize_allocatable: allocatable", wanted, given))
         return self.state.sanitize_allocatable(pod, allocatable)
 
     # --- acting -------------------------------------------------------------------------------------------------------

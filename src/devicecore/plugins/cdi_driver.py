@@ -18,6 +18,7 @@ from typing import TypeVar
 
 from attrs import field, frozen
 
+from devicecore.domain.checks import check_adapter, expected
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult, is_cdi_name
 from devicecore.domain.dra.errors import DraError
 from devicecore.domain.dra.model import AllocatedDevice, ClaimRef, ClaimUid, DriverName, PreparedDevice, ResourceClaim
@@ -25,6 +26,7 @@ from devicecore.domain.errors import DeviceCoreError, LockedError, SetUpError
 from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.directories import make_directories, make_directory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
@@ -126,6 +128,7 @@ class CdiDriver(DraDriver, ABC):
         CdiKindError: no CDI name can have this kind.
     """
 
+    @checks_arguments()
     def __init__(
         self,
         name: str,
@@ -136,6 +139,7 @@ class CdiDriver(DraDriver, ABC):
         cdi_kind: str | None = None,
         cdi_version: str = "0.5.0",
     ) -> None:
+        check_adapter(f"{type(self).__name__}: claims", claims, ClaimSource)
         self.name: DriverName = DriverName(name)
         self.cdi_kind: str = cdi_kind or f"{name}/device"
         if not is_cdi_name(f"{self.cdi_kind}=x"):
@@ -182,6 +186,7 @@ class CdiDriver(DraDriver, ABC):
         """Delete the CDI file and the record of each claim. An unknown claim counts as released."""
         return {claim.uid: self._answer(claim, self._unprepare, UnprepareResult) for claim in claims}
 
+    @checks_arguments()
     @contextmanager
     def running(self, instance: str = "") -> Iterator[None]:
         """Run as one instance of the driver until the end of the block. Serve the driver inside the block.
@@ -266,8 +271,12 @@ class CdiDriver(DraDriver, ABC):
         for row in rows:
             name = f"{claim.uid}-{row.device}" + (f":{row.share_id}" if row.share_id else "")
             name = f"{name}:{len(devices)}" if name in devices else name  # two requests may get the same device
-            devices[name] = self.edits(claim, row)
-        listed = [{"name": name, "containerEdits": edits} for name, edits in devices.items()]
+            edits: object = self.edits(claim, row)
+            if not isinstance(edits, Mapping):
+                problem = expected(f"{type(self).__name__}.edits", "containerEdits as a mapping, such as a dict", edits)
+                raise NotPreparedError(claim.key.name, problem)
+            devices[name] = edits
+        listed = [{"name": name, "containerEdits": given} for name, given in devices.items()]
         document = {"cdiVersion": self._cdi_version, "kind": self.cdi_kind, "devices": listed}
         names = tuple(f"{self.cdi_kind}={name}" for name in devices)
         return _Record(claim.ref, rows, names, json.dumps(document, indent=2) if rows else "")

@@ -14,6 +14,7 @@ from devicecore.domain.model import MAX_DEVICE_ID_LENGTH, Device, DeviceId, Reso
 from devicecore.domain.text import foreign_text
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.responses import environment_list, refuse_unknown
+from devicecore.system.arguments import checks_arguments
 
 __all__ = ["DirectoryPlugin"]
 
@@ -36,6 +37,7 @@ class DirectoryPlugin(PollingPlugin):
         InvalidResourceNameError: a kubelet would not accept the name.
     """
 
+    @checks_arguments("resource")
     def __init__(
         self,
         resource: str,

@@ -10,6 +10,7 @@ from devicecore.domain.checks import checked, expected, items, tuple_of
 from devicecore.domain.container_options import ContainerAllocateResponse, DeviceSpec, Mount
 from devicecore.domain.errors import DeviceRefusedError
 from devicecore.domain.model import DeviceId, ResourceName
+from devicecore.system.arguments import checks_arguments
 
 __all__ = [
     "cdi_names",
@@ -60,6 +61,7 @@ def last_number(device: DeviceId) -> int:
     return int(found.group())
 
 
+@checks_arguments()
 def numbered_device_nodes(
     devices: Iterable[DeviceId], name: str, minor: Callable[[DeviceId], int] = last_number, permissions: str = "rw"
 ) -> ContainerAllocateResponse:
@@ -77,6 +79,7 @@ def numbered_device_nodes(
     )
 
 
+@checks_arguments("host_directory", "container_directory")
 def device_nodes(
     devices: Iterable[DeviceId],
     host_directory: str = "/dev",
@@ -104,6 +107,7 @@ def device_nodes(
     )
 
 
+@checks_arguments("host_directory", "container_directory")
 def mounts(
     devices: Sequence[DeviceId], host_directory: str, container_directory: str, *, read_only: bool = True
 ) -> ContainerAllocateResponse:
@@ -131,6 +135,7 @@ def _check_absolute(function: str, *directories: str) -> None:
             raise ValueError(expected(function, "an absolute directory, such as /dev", directory))
 
 
+@checks_arguments()
 def cdi_names(devices: Iterable[DeviceId], kind: str) -> ContainerAllocateResponse:
     """Return the CDI names of devices (Container Device Interface): `vendor.com/gpu=<id>` for kind `vendor.com/gpu`."""
     return ContainerAllocateResponse(cdi_devices=tuple(f"{kind}={device}" for device in _ids(devices, "cdi_names")))

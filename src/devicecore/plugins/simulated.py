@@ -17,6 +17,7 @@ from devicecore.domain.errors import DeviceNotFoundError
 from devicecore.domain.model import Device, DeviceId, Health, NumaNode, ResourceName, resource_name
 from devicecore.plugins.responses import environment_list, refuse_unknown
 from devicecore.ports.plugin import DevicePlugin
+from devicecore.system.arguments import checks_arguments
 
 __all__ = ["SimulatedPlugin", "simulated_devices"]
 
@@ -40,6 +41,7 @@ class SimulatedPlugin(DevicePlugin):
         ValueError: two devices have the same id.
     """
 
+    @checks_arguments("resource", "devices")
     def __init__(
         self, resource: str | None = None, devices: Iterable[Device] | None = None, variable: str | None = None
     ) -> None:
@@ -71,6 +73,7 @@ class SimulatedPlugin(DevicePlugin):
         refuse_unknown(self.resource, devices, self._devices)
         return environment_list(devices, self.variable)
 
+    @checks_arguments()
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` after every change to the list."""
         with self._lock:
@@ -93,6 +96,7 @@ class SimulatedPlugin(DevicePlugin):
         listed = _by_id(devices)
         self._change(lambda _: listed)
 
+    @checks_arguments("health")
     def set_health(self, device: str, health: Health) -> None:
         """Change one device's health.
 

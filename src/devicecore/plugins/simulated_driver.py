@@ -12,6 +12,7 @@ from devicecore.domain.dra.slices import NUMA_NODE, AttributeValue, PublishedDev
 from devicecore.domain.text import foreign_text
 from devicecore.plugins.cdi_driver import CDI_DIRECTORY, CdiDriver, NotPreparedError
 from devicecore.ports.claims import ClaimSource
+from devicecore.system.arguments import checks_arguments
 
 __all__ = ["SimulatedDriver"]
 
@@ -40,6 +41,7 @@ class SimulatedDriver(CdiDriver):
             digit.
     """
 
+    @checks_arguments()
     def __init__(
         self,
         name: str,

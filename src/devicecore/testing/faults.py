@@ -15,7 +15,14 @@ from typing import Any, NoReturn, Protocol, TypeVar
 from attrs import define, evolve, field, frozen
 
 from devicecore.domain.capacity import NodeStatus
-from devicecore.domain.checks import check_callables, check_seconds, checked, expected, is_seconds, refuse_class
+from devicecore.domain.checks import (
+    check_adapter,
+    check_callables,
+    check_seconds,
+    checked,
+    expected,
+    is_seconds,
+)
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.errors import (
     EmptyAllocateResponseError,
@@ -31,6 +38,7 @@ from devicecore.ports.plugin import DevicePlugin
 from devicecore.ports.sink import NodeStatusSink
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import Listener, PluginTransport
+from devicecore.system.arguments import checks_arguments, checks_fields
 
 __all__ = [
     "DISK_FULL",
@@ -78,6 +86,7 @@ T = TypeVar("T")
 Answer = Any  # the answer of any method of any port
 
 
+@checks_fields
 @define
 class ManualClock:
     """A clock that moves only when `advance` is called.
@@ -171,6 +180,7 @@ class Script:
         self._due: list[tuple[str, int, tuple[Fault, ...]]] = []
         self._calls: dict[str, int] = {}
 
+    @checks_arguments("faults", "nth")
     def on(self, method: str, *faults: Fault, nth: int = 1) -> None:
         """Use `faults` for the `nth` call to `method` from now on. Other calls are not affected.
 
@@ -183,12 +193,14 @@ class Script:
         with self._lock:
             self._due.append((method, self._calls.get(method, 0) + nth, faults))
 
+    @checks_arguments("faults")
     def always(self, method: str, *faults: Fault) -> None:
         """Use `faults` for every call to `method`, before the faults of `on`. Raises errors as `on` does."""
         _check(method, faults)
         with self._lock:
             self._standing[method] = (*self._standing.get(method, ()), *faults)
 
+    @checks_arguments()
     def clear(self, *methods: str) -> None:
         """Remove the faults of `methods`, or of all methods if `methods` is empty."""
         with self._lock:
@@ -225,6 +237,7 @@ def _check_method(method: str) -> None:
 # --- faults of any call ----------------------------------------------------------------------------------------------
 
 
+@checks_fields
 @frozen
 class Fails:
     """The call fails, and the adapter is not called."""
@@ -236,6 +249,7 @@ class Fails:
         call.fail(self.cause)
 
 
+@checks_fields
 @frozen
 class FailsAfterwards:
     """The call fails although the adapter does what is requested."""
@@ -258,6 +272,7 @@ class NeverAnswers:
         call.fail(_DEADLINE_EXCEEDED)
 
 
+@checks_fields
 @frozen
 class AnswersLate:
     """The adapter does what is requested, but responds `by` seconds after the caller's timeout."""
@@ -271,6 +286,7 @@ class AnswersLate:
         call.fail(_DEADLINE_EXCEEDED)
 
 
+@checks_fields
 @frozen
 class TakesTime:
     """The response takes `seconds` and is always returned, as with an in-memory adapter, which has no timeouts."""
@@ -284,6 +300,7 @@ class TakesTime:
         return answer
 
 
+@checks_fields
 @frozen
 class Meanwhile:
     """`action` is called while the call is in progress, before the adapter is called."""
@@ -313,6 +330,7 @@ class Gate:
         after: whether to suspend the call after the adapter has been called, rather than before.
     """
 
+    @checks_arguments()
     def __init__(self, timeout: float = 60.0, *, after: bool = False) -> None:
         self.reached: threading.Event = threading.Event()
         self._released = threading.Event()
@@ -375,6 +393,7 @@ class AnswersTooLong:
         return (*call.proceed(), *call.arguments[0])
 
 
+@checks_fields
 @frozen
 class AnswersForeign:
     """A plugin prefers devices that are not available: `ids`, by default ids that no plugin has."""
@@ -396,6 +415,7 @@ class AnswersRepeated:
         return answer[:1] * len(answer)
 
 
+@checks_fields
 @frozen
 class Tears:
     """A write reports success, but only the first part of the blob is new, and the rest is old.
@@ -462,12 +482,12 @@ class _Faulty:
     Raises TypeError if an argument has the wrong type, or if the adapter is a class.
     """
 
-    def __init__(self, adapter: object, script: Script, clock: ManualClock | None) -> None:
+    def __init__(self, adapter: object, port: type, script: Script, clock: ManualClock | None) -> None:
         name = type(self).__name__
-        refuse_class(f"{name}: the first argument", adapter)
         checked(script, Script, f"{name}: script")
         if clock is not None:
             checked(clock, ManualClock, f"{name}: clock")
+        check_adapter(f"{name}: the first argument", adapter, port)
         self._adapter = adapter
         self._script = script
         self._clock = ManualClock() if clock is None else clock
@@ -495,7 +515,7 @@ class FaultyTransport(_Faulty, PluginTransport):
     """
 
     def __init__(self, transport: PluginTransport, script: Script, clock: ManualClock | None = None) -> None:
-        super().__init__(transport, script, clock)
+        super().__init__(transport, PluginTransport, script, clock)
         self._transport = transport
         self._listener: Listener | None = None
         self._dropped: set[PluginId] = set()
@@ -580,7 +600,7 @@ class FaultyPlugin(_Faulty, DevicePlugin):
     """
 
     def __init__(self, plugin: DevicePlugin, script: Script, clock: ManualClock | None = None) -> None:
-        super().__init__(plugin, script, clock)
+        super().__init__(plugin, DevicePlugin, script, clock)
         self.resource: ResourceName = plugin.resource
         self.options: PluginOptions = plugin.options
         self._plugin = plugin
@@ -617,7 +637,7 @@ class FaultyStore(_Faulty, CheckpointStore):
     """Wraps a store. `script` says which calls to `load`, `save` and `set_aside` have faults."""
 
     def __init__(self, store: CheckpointStore, script: Script, clock: ManualClock | None = None) -> None:
-        super().__init__(store, script, clock)
+        super().__init__(store, CheckpointStore, script, clock)
         self._store = store
 
     def load(self) -> bytes | None:
@@ -637,7 +657,7 @@ class FaultySink(_Faulty, NodeStatusSink):
     """Wraps a sink. `script` says which calls to `publish` have faults."""
 
     def __init__(self, sink: NodeStatusSink, script: Script, clock: ManualClock | None = None) -> None:
-        super().__init__(sink, script, clock)
+        super().__init__(sink, NodeStatusSink, script, clock)
         self._sink = sink
 
     def publish(self, status: NodeStatus) -> None:

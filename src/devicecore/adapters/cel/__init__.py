@@ -27,6 +27,7 @@ from devicecore.domain.allocation import EvaluationsGivenUpError, Features, Pool
 from devicecore.domain.allocation.model import Attribute
 from devicecore.domain.checks import checked
 from devicecore.domain.text import foreign_text
+from devicecore.system.arguments import checks_arguments
 
 __all__ = ["CelSelectors"]
 
@@ -146,6 +147,7 @@ class CelSelectors:
             time is used up, asking for a value that is not yet known raises `EvaluationsGivenUpError`.
     """
 
+    @checks_arguments()
     def __init__(
         self, features: Features = Features(), *, is_limited: bool = True, max_seconds: float | None = None
     ) -> None:
@@ -246,6 +248,7 @@ class CelSelectors:
             raise failed
         return not pieces.is_exists
 
+    @checks_arguments()
     def check(self, expression: str) -> None:
         """Compile an expression.
 

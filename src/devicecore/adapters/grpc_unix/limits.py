@@ -11,6 +11,7 @@ from attrs import frozen
 from devicecore.domain.errors import InvalidResourceNameError, PluginError
 from devicecore.domain.model import ResourceName, resource_name
 from devicecore.domain.text import foreign_text
+from devicecore.system.arguments import checks_fields
 from devicecore.system.rate import TokenBucket
 
 MAX_NAME = 320  # how many characters of a name are repeated in an error or in the log; a resource name has at most 317
@@ -20,6 +21,7 @@ MAX_PENDING = 16  # the maximum number of unanswered registrations at one socket
 _MANY_BUCKETS = 1000
 
 
+@checks_fields
 @frozen(kw_only=True)
 class ConnectionLimits:
     """How long a socket may take to answer, in seconds, and how long a message from the socket may be, in bytes."""
@@ -28,6 +30,7 @@ class ConnectionLimits:
     message_bytes: int = 4 * 1024 * 1024
 
 
+@checks_fields
 @frozen(kw_only=True)
 class PluginLimits(ConnectionLimits):
     """How long a device plugin may take for each call, in seconds, how much it may send, and how often it may register.

@@ -38,6 +38,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.ports.plugin import DevicePlugin, allocated, check_plugin, listed, preferred, subscribed
 from devicecore.runtime.background import bounded_backoff
 from devicecore.runtime.wake_up import LOOK_AGAIN, WakeUp
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.sockets import OwnedSocket, SocketIdentity, SocketState, check_socket_path, socket_identity
 from devicecore.wire import deviceplugin, pluginregistration
 from devicecore.wire.conversion import from_devices, from_options, from_response
@@ -57,6 +58,7 @@ MAX_BACKOFF = 16  # in poll intervals
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+@checks_arguments()
 def default_endpoint(resource: ResourceName) -> str:
     """Return a readable, short name for the socket of `resource`, unique to `resource` and the same after a restart."""
     readable = re.sub(r"[^-A-Za-z0-9_]", "-", resource.rpartition("/")[2])[:20]
@@ -68,6 +70,7 @@ def default_directory() -> str:
     return os.environ.get("DEVICE_PLUGIN_PATH") or KUBELET_DIRECTORY
 
 
+@checks_arguments()
 def serve_plugin(
     plugin: DevicePlugin,
     directory: str | os.PathLike[str] | None = None,

@@ -30,6 +30,7 @@ from devicecore.domain.errors import (
 from devicecore.domain.events import Event, PluginRegistered
 from devicecore.domain.model import DeviceId, PluginId, Receipt
 from devicecore.domain.text import counted
+from devicecore.system.arguments import checks_arguments
 from devicecore.wire import deviceplugin
 from devicecore.wire.conversion import read_receipt, to_receipt
 
@@ -55,6 +56,7 @@ class GrpcUnixTransport(ListeningTransport[Event, RegistrationServer]):
             `devicecore.adapters.grpc_unix.watcher`.
     """
 
+    @checks_arguments()
     def __init__(
         self,
         directory: str | os.PathLike[str],

@@ -30,6 +30,7 @@ from devicecore.domain.errors import DeviceCoreError, ForkedError, SetUpError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.run import process_id
+from devicecore.system.arguments import checks_fields
 
 T = TypeVar("T")
 
@@ -116,6 +117,7 @@ class RequestError(DeviceCoreError):
         return self.status in (None, HTTPStatus.UNAUTHORIZED, HTTPStatus.TOO_MANY_REQUESTS)
 
 
+@checks_fields
 @frozen
 class Access:
     """Where the API server and the credentials are, and how long to wait for them.

@@ -15,6 +15,7 @@ from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.names import is_dns_subdomain
 from devicecore.domain.text import foreign_text
+from devicecore.system.arguments import checks_arguments
 
 
 class KubeApiClaims(ApiServers):
@@ -30,6 +31,7 @@ class KubeApiClaims(ApiServers):
     def __init__(self, access: Access = Access()) -> None:
         super().__init__("the client of ResourceClaims", access)
 
+    @checks_arguments()
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the current claim.
 
@@ -65,6 +67,7 @@ class KubeApiSlices(ApiServers):
         NodeNameError: the node name is invalid. An empty name would select the slices that belong to no node.
     """
 
+    @checks_arguments("access")
     def __init__(self, node: str, access: Access = Access()) -> None:
         check_node_name(node)
         super().__init__("the client of ResourceSlices", access)

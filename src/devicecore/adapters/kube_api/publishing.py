@@ -20,6 +20,7 @@ from devicecore.domain.checks import check_seconds
 from devicecore.domain.errors import DeviceCoreError, NotStartedError
 from devicecore.runtime.background import SupervisedThread, bounded_backoff
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.arguments import checks_fields
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ Wish = TypeVar("Wish")
 Seen = TypeVar("Seen")
 
 
+@checks_fields
 @frozen
 class Backoff:
     """How long to wait between attempts: `first` seconds, then twice as long each time, up to `maximum`.

@@ -29,11 +29,13 @@ from devicecore.domain.checks import is_seconds, one_of
 from devicecore.domain.errors import SinkError
 from devicecore.domain.model import ResourceName
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.arguments import checks_arguments, checks_fields
 
 _MAX_PATCHES = 4  # tries per attempt: others also write to the Node, and usually the second try succeeds
 _PASSWORD = re.compile(r"//[^/?#]*@")  # the password and user name in a URL, which logs must not contain
 
 
+@checks_fields
 @frozen(kw_only=True)
 class Pace:
     """How often a sink compares and writes the Node.
@@ -78,6 +80,7 @@ class KubeApiSink(ApiPublisher[SinkError, Wanted, NodeObject]):
         ValueError: there is no such strategy.
     """
 
+    @checks_arguments("access")
     def __init__(
         self,
         node: str,

@@ -29,6 +29,7 @@ from devicecore.domain.dra.slices import DevicePool, PublishedDevice, SliceChang
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.background import bounded_backoff
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.arguments import checks_arguments
 
 _log = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         InvalidPoolError: the name of the driver or pool is invalid.
     """
 
+    @checks_arguments("access")
     def __init__(
         self,
         driver: str,
@@ -99,6 +101,7 @@ class KubeApiSlicePublisher(ApiPublisher[SlicePublishError, DevicePool, None]):
         self._attempted: DevicePool | None = None
         self._repairs: list[float] = []  # recent times at which changes by others were repaired, in monotonic seconds
 
+    @checks_arguments("devices")
     def publish(self, devices: Iterable[PublishedDevice], counters: Iterable[Mapping[str, object]] = ()) -> None:
         """Make a thread publish these devices, and remove all others. The call does not wait for the network.
 

@@ -11,6 +11,7 @@ from devicecore.adapters.manifests.pods import ManifestError, read_manifest
 from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.model import ClaimKey, ResourceClaim
 from devicecore.ports.claims import ClaimSource
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.documents import MAX_DOCUMENT_SIZE, text_of
 from devicecore.system.files import read_file
 
@@ -25,9 +26,11 @@ class ManifestClaims(ClaimSource):
         directory: the directory of the manifests.
     """
 
+    @checks_arguments()
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self._directory = Path(directory)
 
+    @checks_arguments()
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim. Unusable manifests are ignored.
 

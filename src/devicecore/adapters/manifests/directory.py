@@ -22,6 +22,7 @@ from devicecore.domain.checks import expected
 from devicecore.domain.errors import DirectoryError
 from devicecore.domain.model import ContainerKey, Pod, PodUid
 from devicecore.ports.pods import PodSource
+from devicecore.system.arguments import checks_arguments
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.model import ClaimKey, ResourceClaim
@@ -69,6 +70,7 @@ class ManifestPods(PodSource):
         DirectoryError: `directory` is not a directory.
     """
 
+    @checks_arguments()
     def __init__(
         self, directory: str | os.PathLike[str], state: str | os.PathLike[str], *, boot_id: str | None = None
     ) -> None:

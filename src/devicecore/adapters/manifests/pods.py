@@ -20,6 +20,7 @@ from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid, is_container_resource, is_extended_resource
 from devicecore.domain.names import is_dns_label, is_dns_subdomain
 from devicecore.domain.objects import pod_of
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.documents import read_documents
 
 if TYPE_CHECKING:
@@ -97,6 +98,7 @@ def read_manifest(text: str, file: str) -> Manifest:
     return manifest
 
 
+@checks_arguments()
 def read_pods(text: str, file: str) -> tuple[Pod, ...]:
     """Return the pods in a manifest, at least one.
 

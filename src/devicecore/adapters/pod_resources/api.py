@@ -12,6 +12,7 @@ from attrs import frozen
 
 from devicecore.domain.model import Container, NumaNode, Pod
 from devicecore.domain.node_state import NodeState
+from devicecore.system.arguments import checks_arguments, checks_fields
 from devicecore.wire import podresources, podresources_v1alpha1
 
 SERVICE_V1 = "v1.PodResourcesLister"
@@ -27,6 +28,7 @@ def no_claims(_pod: Pod, _container: Container) -> Sequence[podresources.Dynamic
     return ()
 
 
+@checks_fields
 @frozen
 class MemoryBlock:
     """Bytes of memory or of huge pages on a group of NUMA nodes."""
@@ -54,6 +56,7 @@ class PinnedResources(Protocol):
         """All memory that containers can have, by NUMA node."""
 
 
+@checks_fields
 @frozen
 class Snapshot:
     """The data from which answers are computed: the state of all devices, the active pods in order, and the claims.
@@ -67,11 +70,13 @@ class Snapshot:
     pinned: PinnedResources | None = None
 
 
+@checks_arguments()
 def list_pods(snapshot: Snapshot) -> podresources.ListPodResourcesResponse:
     """Return every active pod, with the devices of its containers (kubelet: `List`)."""
     return podresources.ListPodResourcesResponse(pod_resources=[_pod(snapshot, pod) for pod in snapshot.pods])
 
 
+@checks_arguments()
 def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPodResourcesResponse | None:
     """Return the active pod with this name and namespace, or None (kubelet: `Get`)."""
     for pod in snapshot.pods:
@@ -80,6 +85,7 @@ def get_pod(snapshot: Snapshot, name: str, namespace: str) -> podresources.GetPo
     return None
 
 
+@checks_arguments()
 def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourcesResponse:
     """Return all healthy devices, and all allocatable CPUs and memory, whether held or not.
 
@@ -101,6 +107,7 @@ def allocatable_resources(snapshot: Snapshot) -> podresources.AllocatableResourc
     )
 
 
+@checks_arguments()
 def list_pods_v1alpha1(snapshot: Snapshot) -> podresources_v1alpha1.ListPodResourcesResponse:
     """Return every active pod in the older API, which has no NUMA nodes and no sidecars."""
     pods = [

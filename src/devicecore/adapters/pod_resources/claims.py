@@ -6,9 +6,11 @@ Law: drivers' answers are passed on unchanged. This module is not loaded before 
 from collections.abc import Iterable
 
 from devicecore.domain.dra.devices import DynamicResource
+from devicecore.system.arguments import checks_arguments
 from devicecore.wire import podresources
 
 
+@checks_arguments()
 def to_dynamic_resources(claims: Iterable[DynamicResource]) -> list[podresources.DynamicResource]:
     """Return a message for each claim, with all its devices (kubelet: `getDynamicResources`, kubelet-dra.md 12)."""
     return [

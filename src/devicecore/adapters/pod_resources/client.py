@@ -21,6 +21,7 @@ from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED, in_time
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.grpc_settings import channel_options, target
 from devicecore.wire import podresources, podresources_v1alpha1
 
@@ -50,6 +51,7 @@ class PodResourcesClient(HasLifecycle):
     answer came in time or the answer was an error, and `NotStartedError` if the client is not started.
     """
 
+    @checks_arguments("timeout")
     def __init__(
         self, socket: str | os.PathLike[str] = "/var/lib/kubelet/pod-resources/kubelet.sock", *, timeout: float = 10.0
     ) -> None:

@@ -22,6 +22,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.runtime.background import SupervisedThread
 from devicecore.runtime.in_time import in_time
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.directories import KeptDirectory
 from devicecore.system.grpc_settings import target
 from devicecore.system.rate import TokenBucket
@@ -65,6 +66,7 @@ class PodResourcesServer(HasLifecycle):
         ValueError: the rate limit would reject every call.
     """
 
+    @checks_arguments()
     def __init__(
         self,
         socket: str | os.PathLike[str],

@@ -29,6 +29,7 @@ with needs_extra("prometheus"):
 
 from devicecore.adapters.prometheus.server import CannotListenError, MetricsServer
 from devicecore.adapters.prometheus.store import MeasuredStore
+from devicecore.system.arguments import checks_arguments
 
 if TYPE_CHECKING:
     from devicecore.domain.dra.claims import ClaimCache
@@ -206,6 +207,7 @@ class PrometheusMetrics:
                 value=float(self._sink_problem() is None),
             )
 
+    @checks_arguments()
     def serve(self, port: int, host: str = "127.0.0.1", problem: Callable[[], str] = str) -> "MetricsServer":
         """Answer scrapes over HTTP, on any path but `/healthz`; port 0 means any free port.
 

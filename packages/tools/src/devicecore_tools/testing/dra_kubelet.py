@@ -38,6 +38,7 @@ from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver, check_driver
 from devicecore.ports.drivers import DriverTransport
 from devicecore.ports.store import CheckpointStore
+from devicecore.system.arguments import checks_arguments
 from devicecore.testing.faults import Script
 from devicecore_tools.testing import dra_objects
 from devicecore_tools.testing.api_server.server import LocalApiServer
@@ -166,6 +167,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     _methods = (PREPARE, UNPREPARE)
 
+    @checks_arguments("timeout")
     def __init__(
         self, *, api_server: LocalApiServer | None = None, node: str = NODE, timeout: float = DEFAULT_TIMEOUT
     ) -> None:
@@ -209,6 +211,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         finally:
             super().close()
 
+    @checks_arguments()
     def restart(self, *, state: bool = True) -> None:
         """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
@@ -257,6 +260,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     # --- devices and claims -------------------------------------------------------------------------------------------
 
+    @checks_arguments()
     def publish(self, driver: str, *devices: str | PublishedDevice, pool: str | None = None) -> None:
         """Publish devices on behalf of a driver that does not publish them itself.
 
@@ -284,10 +288,12 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         for body in changes(wanted, uid, ()).create:
             self.api_server.create(dict(body))
 
+    @checks_arguments()
     def published(self, driver: str) -> tuple[str, ...]:
         """Return the names of the devices that a scheduler sees, in slice order."""
         return tuple(one.name for one in dra_objects.published(self.api_server, self.node, driver))
 
+    @checks_arguments("count")
     def claim(
         self,
         driver: str,
@@ -316,6 +322,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         tolerates = devices is not None
         return dra_objects.create_claim(self.api_server, name, driver, chosen, parameters, tolerates=tolerates)
 
+    @checks_arguments()
     def delete_claim(self, claim: ResourceClaim) -> None:
         """Delete a ResourceClaim, as its owner does. Its devices stay prepared."""
         key = checked(claim, ResourceClaim, "delete_claim: a claim as returned by claim()").key
@@ -323,6 +330,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     # --- pods ---------------------------------------------------------------------------------------------------------
 
+    @checks_arguments("claims")
     def prepare(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
         """Start a pod that uses these claims: reserve the claims for the pod, and prepare them.
 
@@ -339,6 +347,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         pod.prepare()
         return pod
 
+    @checks_arguments("claims")
     def pod(self, *claims: ResourceClaim, limits: Mapping[str, int] = {}) -> ClaimPod:
         """Return a pod that uses these claims, which are reserved for it. Nothing is prepared or admitted yet."""
         tuple_of(claims, ResourceClaim, "claims of a pod, as returned by claim()")
@@ -353,22 +362,27 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     # --- looking ------------------------------------------------------------------------------------------------------
 
+    @checks_arguments()
     def events_of(self, kind: type[Event]) -> tuple[Event, ...]:
         """Return the events of one type, such as `DriverConnected`."""
         return tuple(event for event in self.record.events if isinstance(event, kind))
 
+    @checks_arguments()
     def instances(self, driver: str) -> tuple[InstanceId, ...]:
         """Return the registered instances of a driver, oldest first."""
         return self.manager.drivers.instances.get(DriverName(driver), ())
 
+    @checks_arguments()
     def connected(self, driver: str) -> tuple[InstanceId, ...]:
         """Return the connected instances of a driver, oldest first. A kubelet calls the newest instance."""
         return tuple(one for one in self.instances(driver) if one in self.manager.drivers.connected)
 
+    @checks_arguments()
     def claim_info(self, claim: ResourceClaim) -> ClaimInfo | None:
         """Return the kubelet's record of a claim, with pods and the drivers' devices, or None if there is no record."""
         return self.manager.claims.claims.get(claim.key)
 
+    @checks_arguments()
     def health(self, driver: str, device: str, pool: str | None = None) -> DraHealth:
         """Return the health of a device, as the kubelet currently sees it."""
         now = self._wall_clock()
@@ -376,6 +390,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
 
     # --- waiting ------------------------------------------------------------------------------------------------------
 
+    @checks_arguments("timeout")
     def wait_for_driver(self, driver: str, instances: int = 1, *, timeout: float | None = None) -> InstanceId:
         """Wait until a driver has at least this many connected instances, and return the newest instance.
 
@@ -389,6 +404,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.connected(driver)) >= instances, timeout=timeout)
         return self.connected(driver)[-1]
 
+    @checks_arguments("timeout")
     def wait_until_gone(self, driver: str, instances: int = 0, *, timeout: float | None = None) -> None:
         """Wait until a driver has at most `instances` registered instances.
 
@@ -400,6 +416,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         expected = f"at most {counted(instances, 'registered instance')} of {driver}" if instances else f"no {driver}"
         self.wait_until(expected, lambda: len(self.instances(driver)) <= instances, timeout=timeout, allow_exits=True)
 
+    @checks_arguments("timeout")
     def wait_for_devices(self, driver: str, count: int = 1, *, timeout: float | None = None) -> tuple[str, ...]:
         """Wait until a driver has published at least this many devices, and return the names of its devices.
 
@@ -413,6 +430,7 @@ class BaseDraKubelet(ControlledKubelet[DraManager, DriverEvent, DriverCall]):
         self.wait_until(expected, lambda: len(self.published(driver)) >= count, timeout=timeout)
         return self.published(driver)
 
+    @checks_arguments("timeout")
     def wait_for_health(
         self, driver: str, device: str, health: DraHealth, *, pool: str | None = None, timeout: float | None = None
     ) -> None:
@@ -477,6 +495,7 @@ class DraKubelet(BaseDraKubelet):
         SetUpError: from `start`, if the directory cannot be used.
     """
 
+    @checks_arguments("timeout")
     def __init__(
         self,
         directory: str | os.PathLike[str] | None = None,
@@ -537,6 +556,7 @@ class DraKubelet(BaseDraKubelet):
         """The claim checkpoint, as a kubelet writes it."""
         return self.directory / state_file.FILE_NAME
 
+    @checks_arguments()
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Serve a driver written in Python from this process."""
         from devicecore.adapters.grpc_unix.dra import serve_driver
@@ -629,6 +649,7 @@ class DraKubelet(BaseDraKubelet):
                         return edits
         raise UnresolvedCdiNameError(name, str(self.cdi), tuple(path.name for path in files))
 
+    @checks_arguments()
     def drop_connection(self, driver: str) -> None:
         """Close the connections to a driver. The driver stays registered, and is reconnected immediately."""
         for instance in self.instances(driver):
@@ -668,12 +689,14 @@ class MemoryDraKubelet(InMemoryKubelet[DraManager, DriverEvent, DriverCall, Memo
     The kubelet's API server is just a store and does not listen.
     """
 
+    @checks_arguments()
     def serve(self, driver: DraDriver, *, instance: str = "", services: Sequence[str] = SERVICES) -> Served:
         """Register a driver now, and again after each restart."""
         check_driver(driver, "serve")
         register = partial(self.register, driver, f"{driver.name}-{instance}.sock", tuple(services))
         return self._serve(InMemory(driver.name, register, MemoryDriverInstance.remove))
 
+    @checks_arguments()
     def drop_connection(self, driver: str) -> None:
         """Disconnect a driver, and connect it again at once."""
         for served in self._served:

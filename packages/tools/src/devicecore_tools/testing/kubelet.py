@@ -32,6 +32,7 @@ from devicecore.manager import DeviceManager
 from devicecore.ports.plugin import DevicePlugin, check_plugin
 from devicecore.ports.store import CheckpointStore
 from devicecore.ports.transport import PluginTransport
+from devicecore.system.arguments import checks_arguments
 from devicecore_tools.testing.controlled import ControlledKubelet, InMemory, InMemoryKubelet
 from devicecore_tools.testing.process import PluginProcess
 from devicecore_tools.testing.recording import PLUGIN_METHODS, PluginCall, RecordingTransport
@@ -69,6 +70,7 @@ class RunningPod:
         self.pod = pod
         self._kubelet = kubelet
 
+    @checks_arguments()
     def devices(self, resource: str | None = None, container: str | None = None) -> tuple[str, ...]:
         """Return the ids of the devices that a container holds, for one resource or all.
 
@@ -139,6 +141,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
     _methods = PLUGIN_METHODS
 
+    @checks_arguments("timeout")
     def __init__(self, *, topology: Topology | None = None, timeout: float = DEFAULT_TIMEOUT) -> None:
         super().__init__(timeout)
         self.sink: MemorySink = MemorySink()
@@ -147,6 +150,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
 
     # --- start and stop -----------------------------------------------------------------------------------------------
 
+    @checks_arguments()
     def restart(self, *, checkpoint: bool = True, wipe: bool = True) -> None:
         """Stop the kubelet if it is running, and start a new one, as after a restart of the process.
 
@@ -204,6 +208,7 @@ class BaseKubelet(ControlledKubelet[DeviceManager, Event, PluginCall]):
             raise PodRefusedError(pod.name or pod.uid, verdict)
         return RunningPod(self, pod)
 
+    @checks_arguments()
     def options(self, pod: Pod, container: Container) -> ContainerOptions:
         """Return the plugins' merged responses for a container, as the kubelet has recorded them."""
         return self.manager.options(pod, container.name) or ContainerOptions()
@@ -394,6 +399,7 @@ class Kubelet(BaseKubelet):
         SetUpError: from `start`, if the directory cannot be used.
     """
 
+    @checks_arguments("timeout")
     def __init__(
         self,
         directory: str | os.PathLike[str] | None = None,
@@ -440,6 +446,7 @@ class Kubelet(BaseKubelet):
         self._cleanup.callback(served.stop)
         return served
 
+    @checks_arguments("command", "environment", "cwd")
     def run_plugin(
         self,
         *command: str | os.PathLike[str],

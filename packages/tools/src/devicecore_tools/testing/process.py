@@ -23,6 +23,7 @@ from attrs import frozen
 from devicecore.domain.checks import expected, items
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.environment import inherited_environment
 
 POD_UID = "11111111-1111-4111-8111-111111111111"
@@ -138,6 +139,7 @@ class PluginProcess(HasLifecycle):
         changed: called from another thread after new output and when the process has exited.
     """
 
+    @checks_arguments("command")
     def __init__(
         self,
         command: Sequence[str | os.PathLike[str]],
@@ -170,6 +172,7 @@ class PluginProcess(HasLifecycle):
         self._popen: subprocess.Popen[bytes] | None = None
         self._threads: list[threading.Thread] = []
 
+    @checks_arguments()
     def stop(self, grace: float = 5.0) -> None:
         """Stop the process with SIGTERM and, after `grace` seconds, with SIGKILL. A second stop does nothing.
 
@@ -334,6 +337,7 @@ class PluginProcess(HasLifecycle):
         """How many of the process's descendants have ended without being waited for."""
         return sum(pid != self.pid and _stat(pid)[:1] == ["Z"] for pid in _session(self.pid))
 
+    @checks_arguments()
     def wait_for_output(self, text: str, timeout: float = 30.0) -> str:
         """Wait for a line that contains `text`, and return that line. `timeout` is in seconds.
 
@@ -355,6 +359,7 @@ class PluginProcess(HasLifecycle):
             raise ExitedEarlyError(self.command, self.status, self.last_output)
         raise NotPrintedError(text, timeout, self.last_output)
 
+    @checks_arguments()
     def wait(self, timeout: float = 30.0) -> int:
         """Wait until the process has exited, and return the exit status. `timeout` is in seconds.
 
@@ -366,6 +371,7 @@ class PluginProcess(HasLifecycle):
             raise StillRunningError(self.command, timeout, self.last_output)
         return self._process.wait()
 
+    @checks_arguments()
     def signal(self, number: Signals) -> None:
         """Send the process a signal. Do nothing if the process has exited."""
         if number not in {signal.SIGSTOP, signal.SIGCONT}:

@@ -33,6 +33,7 @@ from devicecore.domain.dra.drivers import (
 )
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.background import end, supervise
+from devicecore.system.arguments import checks_fields
 from devicecore.system.rate import TokenBucket
 from devicecore.system.sockets import socket_identity
 from devicecore.wire.dra_conversion import TooMuchError, to_report
@@ -46,6 +47,7 @@ Further reports wait, because changes are written to a file.
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+@checks_fields
 @frozen(kw_only=True)
 class DriverLimits(ConnectionLimits):
     """How many seconds a driver may take for a call, and how many to wait after its health stream ends."""

@@ -31,6 +31,7 @@ from devicecore.domain.dra.errors import DriverCallError
 from devicecore.domain.dra.health import ReportedHealth
 from devicecore.domain.errors import DirectoryError
 from devicecore.ports.dra_driver import DraDriver, check_driver, prepared, unprepared
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.sockets import OwnedSocket
 from devicecore.wire import dra_health_v1alpha1, pluginregistration
 from devicecore.wire.dra_conversion import from_prepared, from_report, from_unprepared, to_claims
@@ -45,6 +46,7 @@ Kubelets since 1.37 prefer v1; older ones call v1alpha1 without checking the lis
 logger: logging.Logger = logging.getLogger(__name__)
 
 
+@checks_arguments()
 def serve_driver(
     driver: DraDriver,
     registry: str | os.PathLike[str] = PLUGINS_REGISTRY,
@@ -182,6 +184,7 @@ class ServedDriver(ServedSockets[DriverService]):
         self._once_registered: Callable[[], object] | None = None
         self._acting = threading.Lock()  # held while the action is called
 
+    @checks_arguments()
     def report(self, devices: Sequence[ReportedHealth]) -> None:
         """Report the health of all devices. The report is repeated until the next report.
 
@@ -192,6 +195,7 @@ class ServedDriver(ServedSockets[DriverService]):
         report = tuple(devices)
         self._user.loop.call_soon(lambda: self._service.report(report) if self._service else None)
 
+    @checks_arguments()
     def when_registered(self, action: Callable[[], object]) -> None:
         """Call `action` as soon as a kubelet has registered the driver, unless the driver is stopped first.
 

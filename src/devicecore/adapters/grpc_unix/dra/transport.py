@@ -27,6 +27,7 @@ from devicecore.domain.dra.errors import DraError, DraStoppedError, DriverCallEr
 from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName
 from devicecore.domain.errors import DeviceCoreError, InvalidEndpointError
 from devicecore.domain.text import foreign_text
+from devicecore.system.arguments import checks_arguments
 from devicecore.system.sockets import MAX_SOCKET_PATH
 from devicecore.wire.dra_conversion import TooMuchError, from_claims, to_prepared, to_unprepared
 
@@ -113,6 +114,7 @@ class GrpcDriverTransport(ListeningTransport[DriverEvent, Drivers]):
 
     expected: ClassVar[tuple[type[Exception], ...]] = (DraStoppedError,)
 
+    @checks_arguments()
     def __init__(
         self,
         plugins_registry: str | os.PathLike[str] | None = None,

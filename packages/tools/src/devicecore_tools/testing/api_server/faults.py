@@ -9,6 +9,8 @@ from typing import Any
 
 from attrs import define, field, frozen
 
+from devicecore.system.arguments import checks_fields
+
 
 @frozen
 class Request:
@@ -28,6 +30,7 @@ class Request:
     at: float = field(factory=time.monotonic, eq=False)
 
 
+@checks_fields
 @frozen
 class Answer:
     """Answer the request with this value. A string is sent unchanged as the body, anything else as JSON."""
@@ -37,6 +40,7 @@ class Answer:
     headers: Mapping[str, str] = field(factory=dict)
 
 
+@checks_fields
 @frozen
 class Drop:
     """Close the connection without an answer. With `after`, close the connection once the request has been executed."""
@@ -49,6 +53,7 @@ class Hang:
     """Send no answer. Close the connection when the server is stopped or `release` is called."""
 
 
+@checks_fields
 @frozen
 class Delay:
     """Execute the request after this many seconds."""
@@ -56,6 +61,7 @@ class Delay:
     seconds: float
 
 
+@checks_fields
 @frozen
 class RunFirst:
     """Call `action`, then execute the request as usual."""
@@ -63,6 +69,7 @@ class RunFirst:
     action: Callable[[], object]
 
 
+@checks_fields
 @frozen
 class Chunks:
     """Answer with code 200 and this body. Each part is sent as soon as the iterable yields it."""

@@ -18,6 +18,7 @@ from devicecore.domain.checks import checked
 from devicecore.domain.errors import NotStartedError
 from devicecore.ports.context import Runs
 from devicecore.runtime.lifecycle import Lifecycle
+from devicecore.system.arguments import checks_arguments
 from devicecore_tools.testing.api_server.causes import mapping_of
 from devicecore_tools.testing.api_server.claim_permissions import STATUS, permission_causes
 from devicecore_tools.testing.api_server.faults import Fault, PlannedFault, Request
@@ -66,6 +67,7 @@ class LocalApiServer(Runs):
             everything.
     """
 
+    @checks_arguments()
     def __init__(
         self,
         *,
@@ -166,6 +168,7 @@ class LocalApiServer(Runs):
         """The server's host and port."""
         return "127.0.0.1", self._port
 
+    @checks_arguments()
     def kubeconfig(
         self,
         path: str | PathLike[str],
@@ -198,6 +201,7 @@ class LocalApiServer(Runs):
 
     # --- objects ------------------------------------------------------------------------------------------------------
 
+    @checks_arguments("body")
     def create(self, body: Json, *, manager: str = "other") -> Json:
         """Create an object of the kind that `body` names. The object's `status` is also stored.
 
@@ -216,6 +220,7 @@ class LocalApiServer(Runs):
                 return self.store.update(place, whole, in_status=True, manager=manager)
             return created
 
+    @checks_arguments()
     def get(self, kind: str, name: str, namespace: str = "default") -> Json:
         """Return the current object.
 
@@ -224,11 +229,13 @@ class LocalApiServer(Runs):
         """
         return self.store.get(self._place(kind, name, namespace))
 
+    @checks_arguments()
     def objects(self, kind: str, namespace: str | None = None) -> list[Json]:
         """Return the objects of a kind, in one namespace or in all, sorted by namespace and name."""
         self._check_process()
         return copied(self.store.select(self.kinds.named(kind), namespace, lambda _: True)[0])
 
+    @checks_arguments()
     def change(
         self,
         kind: str,
@@ -255,6 +262,7 @@ class LocalApiServer(Runs):
                 after["metadata"] |= {"managedFields": managed, "resourceVersion": version}
             return self.store.update(place, after, in_status=False, manager=manager)
 
+    @checks_arguments()
     def bind(self, pod: str, node: str, namespace: str = "default") -> None:
         """Bind a pod to a node, as a scheduler does.
 
@@ -263,6 +271,7 @@ class LocalApiServer(Runs):
         """
         self.store.bind(self._place("Pod", pod, namespace), {"target": {"name": node}})
 
+    @checks_arguments()
     def delete(self, kind: str, name: str, namespace: str = "default", grace: int | None = None) -> Json:
         """Delete an object, and return it as it was deleted or as it is while it terminates.
 
@@ -284,6 +293,7 @@ class LocalApiServer(Runs):
 
     # --- faults and observation ---------------------------------------------------------------------------------------
 
+    @checks_arguments()
     def inject(
         self,
         *faults: Fault,
@@ -305,6 +315,7 @@ class LocalApiServer(Runs):
         with self._lock:
             self._planned.clear()
 
+    @checks_arguments()
     def cut_watches(self, *, within_line: bool = False) -> None:
         """End every open watch. With `within_line`, cut each watch off in the middle of an event."""
         self.cuts_lines = within_line
@@ -315,6 +326,7 @@ class LocalApiServer(Runs):
         """Release all hanging or delayed requests."""
         self._released.set()
 
+    @checks_arguments()
     def wait_for(self, condition: Callable[[], object], timeout: float = 60.0) -> None:
         """Wait until a condition is true. The condition is evaluated after each request and each write.
 
@@ -398,6 +410,7 @@ class LocalApiServer(Runs):
         """Wait until `release` is called or the server stops."""
         self._released.wait()
 
+    @checks_arguments()
     def wait(self, seconds: float) -> None:
         """Wait for this many seconds, or until `release` is called or the server stops."""
         self._released.wait(seconds)
