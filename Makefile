@@ -174,6 +174,7 @@ wheelhouse: $(VENV)/.dev ## write one archive to dist/ with all distributions an
 KIND ?= kind
 
 kind: ## build the images and apply deploy/kind, for simulated GPUs in the kind cluster KIND (kind); needs Docker, kind and kubectl
+	@for tool in docker kind kubectl; do command -v $$tool >/dev/null || { echo "$$tool was not found. make kind needs Docker, kind and kubectl." >&2; exit 1; }; done
 	@for part in plugin driver; do docker build --quiet --target $$part --tag devicecore-$$part:local . || exit 1; done
 	@kind load docker-image --name $(KIND) devicecore-plugin:local devicecore-driver:local
 	@kubectl apply -k deploy/kind

@@ -13,6 +13,7 @@ import pytest
 from attrs import evolve
 from devicecore_tools.command.kubelet.view import render
 from devicecore_tools.node import claim_releases, engine, lanes
+from devicecore_tools.node.dra import NodeClaimSource
 from devicecore_tools.node.state import KubeletState
 from tests.claims import DRIVER, claim, pod
 from tests.command.node import GPU, PATIENCE, Node
@@ -21,8 +22,9 @@ from devicecore.adapters.memory import MemoryStore
 from devicecore.adapters.pod_resources import get_pod, list_pods
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult
+from devicecore.domain.dra.errors import ClaimSourceError
 from devicecore.domain.dra.health import SECOND, DraHealth, HealthCache, ReportedHealth
-from devicecore.domain.dra.model import ClaimRef, ClaimUid, DriverName, PreparedDevice
+from devicecore.domain.dra.model import ClaimKey, ClaimRef, ClaimUid, DriverName, PreparedDevice
 from devicecore.domain.dra.objects import resource_claim_of
 from devicecore.domain.dra.state_file import ClaimEntry, decode, encode
 from devicecore.domain.errors import DeviceCoreError
@@ -193,6 +195,15 @@ def test_a_claim_in_a_manifest_has_to_be_allocated_there(node: Node, caplog: pyt
     node.wait_until(lambda state: [one.reason[-13:] for one in state.pods] == ["not allocated"] * 2)
     says = "claim default/bare is in a manifest, where no scheduler allocates it: write its status.allocation"
     assert caplog.messages.count(says) == 1
+
+
+def test_a_claim_in_no_manifest_is_named_once(caplog: pytest.LogCaptureFixture) -> None:
+    source = NodeClaimSource(None, None)
+    for _ in range(2):
+        with pytest.raises(ClaimSourceError, match='"gone" not found'):
+            source.get(ClaimKey("default", "gone"))
+    says = "claim default/gone is in no manifest: write a ResourceClaim with this name and its status.allocation"
+    assert caplog.messages == [says]
 
 
 def test_a_pod_waits_for_the_claim_of_its_template(node: Node, caplog: pytest.LogCaptureFixture) -> None:

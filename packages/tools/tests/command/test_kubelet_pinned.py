@@ -130,7 +130,11 @@ def test_pods_are_refused_and_admitted_in_a_directory_of_manifests(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (("--cpu-manager-policy", "static"), "unable to determine reserved CPU resources for static policy"),
+        (("--cpu-manager-policy", "static"), "resources for static policy. Add --reserved-cpus, or cpu to --kube-res"),
+        (("--cpu-manager-policy", "Static"), 'unknown policy: "Static". Write none or static for --cpu-manager-policy'),
+        (("--cpu-manager-policy-options", "full-pcpus-only=true"), "Add --cpu-manager-policy static"),
+        (("--memory-manager-policy", "Static"), "feature. Change --reserved-memory: the amounts of all NUMA"),
+        (("--machine", __file__), "--machine"),
         (("--cpu-manager-policy-options", "full-pcpus-only"), "malformed pair, expect string=string"),
         (("--reserved-memory", "memory=1Gi"), "expected numaNodeID:type=quantity"),
         (("--machine", "/dev/null/x"), "--machine"),

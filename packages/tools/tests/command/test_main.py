@@ -164,7 +164,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("doctor --node-name --jsno", "--node-name: expected NAME, got '--jsno'."),
         ("fits pod.yaml --pods --node x", "devicecore fits: --pods: expected FILE, got '--node'."),
         ("checkpoint convert x -o --json", "devicecore checkpoint convert: -o: expected NEWFILE, got '--json'.\n"),
-        ("fleet x --control --json", "devicecore fleet run: --control: expected "),
+        ("fleet x.yaml --control --json", "devicecore fleet run: --control: expected "),
         ("plugin simulated", "Missing option '--resource'. "),
         ("nodes -f nodes.json", "devicecore nodes: No such option '-f'. Write the name of the file without -f."),
         ("why train -n default", "No such option '-n'. Write NAMESPACE/NAME."),

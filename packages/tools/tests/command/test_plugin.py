@@ -269,6 +269,8 @@ def test_a_folder_that_cannot_be_read_is_named(devicecore_process: Start, direct
         ("--resource a.b/c --endpoint ../c.sock", 'the endpoint "../c.sock" is refused: it is not the name of a file'),
         ("--resource a.b/c --endpoint kubelet.sock", 'the endpoint "kubelet.sock" is refused: it is the kubelet'),
         ("--resource a.b/c --socket-dir /dev/null", "cannot use directory '/dev/null': it is not a directory"),
+        ("--resource a.b/c --kubelet-socket /tmp", "--kubelet-socket: /tmp is a directory; expected a socket, such as"),
+        (f"--resource a.b/c --kubelet-socket {__file__}", "test_plugin.py is a file; expected a socket, such as"),
         (f"--resource a.b/c --socket-dir /tmp/{'x' * 100}", "more than the 107 a unix socket can have"),
     ],
 )
@@ -277,6 +279,20 @@ def test_impossible_values_give_one_sentence_and_status_2(devicecore: Run, argum
     ran = devicecore("plugin", "simulated", *arguments.split())
     assert (ran.returncode, ran.stdout, len(ran.stderr.splitlines())) == (2, "", 1)
     assert sentence in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--mount files", "--mount: expected an absolute path in the container, got 'files'."),
+        ("--registry a --socket-dir b", "--registry and --socket-dir or --kubelet-socket cannot be used together."),
+    ],
+)
+def test_impossible_values_for_files_are_refused(
+    arguments: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["plugin", "directory", "--resource", "a.b/c", "/dev", *arguments.split()]) == 2
+    assert sentence in capsys.readouterr().err
 
 
 def test_the_kubelets_socket_in_place_of_its_directory_is_refused(

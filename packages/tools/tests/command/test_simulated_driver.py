@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve, frozen
+from devicecore_tools.command.main import main
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters.cdi import problem_of
@@ -279,6 +280,21 @@ def test_a_claim_it_cannot_prepare_gets_its_own_error(place: Place) -> None:
 def test_a_driver_whose_cdi_names_no_runtime_accepts_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CdiKindError, match=r"3d\.example\.com/device"):
         SimulatedDriver("3d.example.com", "node", [], MemoryClaims(), state_directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ("--node Worker_1", "--node: expected a name of a-z, 0-9, '-' and '.', got 'Worker_1'."),
+        ("--node a --pool b/C", "--pool: expected a name of a-z, 0-9, '-' and '.', got 'b/C'."),
+        ("--node a --manifests /tmp --kubeconfig b", "--manifests and --kubeconfig cannot be used together."),
+    ],
+)
+def test_names_that_no_api_server_accepts_are_refused(
+    arguments: str, sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["dra-driver", "simulated", "--name", "gpu.example.com", *arguments.split()]) == 2
+    assert capsys.readouterr().err == f"devicecore dra-driver simulated: {sentence}\n"
 
 
 def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:

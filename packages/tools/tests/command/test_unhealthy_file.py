@@ -3,6 +3,7 @@
 from pathlib import Path
 from queue import SimpleQueue
 
+import pytest
 from devicecore_tools.command.dra_driver import _Offered
 from devicecore_tools.command.plugin import _Commands
 from devicecore_tools.command.unhealthy_file import UnhealthyFile
@@ -36,6 +37,13 @@ def test_a_change_of_a_mounted_configmap_is_seen(tmp_path: Path) -> None:
     assert seen.get(timeout=_TIMEOUT) == {"gpu-1", "2"}
     (tmp_path / "node-1").unlink()
     assert seen.get(timeout=_TIMEOUT) == frozenset()
+
+
+def test_a_file_that_does_not_exist_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A ConfigMap may be created later, but a name is more often misspelled."""
+    caplog.set_level("INFO")
+    UnhealthyFile(str(tmp_path / "gone"), lambda _: "unhealthy: none").follow()
+    assert caplog.messages == [f"{tmp_path / 'gone'}: there is no such file yet; unhealthy: none"]
 
 
 def test_a_plugin_makes_exactly_the_named_devices_unhealthy() -> None:

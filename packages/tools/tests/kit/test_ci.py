@@ -134,6 +134,13 @@ def stand_in_for_docker(temporary: Path) -> None:
 # --- the Action -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("name", ["command", "options"])
+def test_a_missing_quote_is_said_to_be_in_its_input(tmp_path: Path, name: str) -> None:
+    ran, _ = action(tmp_path, **({"command": "./my-plugin"} | {name: "--only 'lists-*"}))
+    assert ran.returncode == 2
+    assert f"::error::the words of the input {name} cannot be told apart: is a quote missing?" in ran.stdout
+
+
 def test_inputs_reach_commands_as_variables_only() -> None:
     # GitHub inserts ${{ }} into a script without quoting, so an input could be a command.
     assert not [step["name"] for step in STEPS if "${{" in step.get("run", "")]
@@ -155,7 +162,7 @@ def test_the_action_writes_its_reports_and_passes_with_a_good_plugin(tmp_path: P
     files = {name: (tmp_path / "workspace" / path).read_text() for name, path in outputs.items()}
     assert '<testcase classname="conformance.must" name="gives-nodes-by-id"' in files["junit"]
     assert "<dd>v1.2.3</dd>" in files["card"]
-    assert "v1.2.3: 7 passed, 2 not applicable" in files["badge"]
+    assert "v1.2.3: 7 passed, 3 not applicable" in files["badge"]
 
 
 @pytest.mark.slow

@@ -214,6 +214,18 @@ class TestOverSockets:
         with pytest.raises(CannotRunError, match="cannot run `/no/such/plugin -v`: No such file or directory"):
             kubelet.run_plugin("/no/such/plugin", "-v")
 
+    @pytest.mark.parametrize(
+        ("program", "advice"),
+        [("my-plugin", "in this directory, write ./my-plugin"), ("/dev", "It is a directory; name")],
+    )
+    def test_a_program_that_is_not_found_gets_advice(
+        self, kubelet: Kubelet, program: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.chdir(tmp_path)
+        Path("my-plugin").touch(mode=0o755)
+        with pytest.raises(CannotRunError, match=advice):
+            kubelet.run_plugin(program)
+
     def test_a_wait_for_a_process_has_a_timeout(self, kubelet: Kubelet) -> None:
         process = kubelet.run_plugin("sh", "-c", "echo here; sleep 60")
         process.wait_for_output("here")

@@ -56,8 +56,15 @@ class _RunsByDefault(Group):
             meant = meant_command(args[0], [*self.commands])
             if meant and not Path(args[0]).exists():
                 ctx.fail(f"there is neither a command nor a file {foreign_text(args[0])!r}. Did you mean {meant!r}?")
+            if args[0].isalpha() and not Path(args[0]).exists():
+                ctx.fail(
+                    f"there is neither a command nor a file {foreign_text(args[0])!r}. The commands are {_COMMANDS}."
+                )
             args = ["run", *args]
         return super().parse_args(ctx, args)
+
+
+_COMMANDS = "do, run and shapes"
 
 
 @click.group(cls=_RunsByDefault)

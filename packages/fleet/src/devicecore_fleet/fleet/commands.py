@@ -5,7 +5,7 @@ Law: a command that does not apply to a node is refused with a sentence before a
 
 from collections.abc import Mapping, Sequence
 
-from devicecore.domain.text import foreign_text
+from devicecore.domain.text import foreign_text, listed
 from devicecore_fleet.fleet.description import GroupDescription
 
 UNDONE_BY: Mapping[str, str] = {
@@ -33,7 +33,11 @@ def check_command(command: Sequence[str], group: GroupDescription) -> str:
     """Return why a node of a group cannot execute a command, or an empty string if it can."""
     match command:
         case ["unhealthy" | "healthy", device]:
-            return "" if places_of(device, group) else f"there is no device {_shown(device)}"
+            if places_of(device, group):
+                return ""
+            devices = [str(each.id) for one in group.plugins for each in one.devices]
+            devices += [name for one in group.drivers for name in one.names]
+            return f"there is no device {_shown(device)}, only {listed(devices, 20) or 'none'}"
         case ["plugin-gone" | "plugin-back", name]:
             known = [str(one.resource) for one in group.plugins]
             return "" if name in known else f"there is no plugin for {_shown(name)}, only for {_listed(known)}"

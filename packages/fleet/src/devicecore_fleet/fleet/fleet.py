@@ -17,7 +17,7 @@ from attrs import evolve, frozen
 
 from devicecore.domain.errors import DeviceCoreError
 from devicecore.domain.names import is_dns_subdomain
-from devicecore.domain.text import counted, foreign_text
+from devicecore.domain.text import counted, foreign_text, listed
 from devicecore.runtime.lifecycle import HasLifecycle, Lifecycle
 from devicecore.runtime.wake_up import WakeUp
 from devicecore_fleet.fleet.commands import check_command, places_of
@@ -79,6 +79,10 @@ class NodeConnection(Protocol):
 
 Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
 """Creates the connection of a node. The connection calls the given function when the node has something to do."""
+
+
+_WRITTEN = {"add": "to add nodes, write add GROUP=N", "remove": "to remove nodes, write remove NODES"}
+_WRITTEN["reload"] = "to read the file again, write only reload"
 
 
 @frozen
@@ -275,7 +279,7 @@ class Fleet(HasLifecycle):
             return change()
         names = [name for name in self.nodes if fnmatch.fnmatchcase(name, pattern)]
         if not names:
-            return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
+            return self._no_node(pattern)
         said, obeyed = [], 0
         for name in names:
             problem = check_command(command, self.nodes[name].group)
@@ -341,9 +345,12 @@ class Fleet(HasLifecycle):
         return f"node {name} was added"
 
     def _remove(self, names: Sequence[str], pattern: str) -> FleetAnswer:
-        if not names:
-            return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}",))
-        return self._changed(self._take_away(names))
+        return self._changed(self._take_away(names)) if names else self._no_node(pattern)
+
+    def _no_node(self, pattern: str) -> FleetAnswer:
+        known = listed([*self.nodes]) or "none"
+        hint = f": {_WRITTEN[pattern]}" if pattern in _WRITTEN else f"; the nodes are {known}"
+        return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}{hint}",))
 
     def _take_away(self, names: Sequence[str]) -> list[str]:
         for name in names:

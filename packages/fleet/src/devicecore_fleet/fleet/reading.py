@@ -14,7 +14,7 @@ from attrs import evolve
 from devicecore_tools.node.settings import TAINT_EFFECTS, ManagerSettings, all_taints, taint
 from devicecore_tools.numa import FIELDS, NumaError, node_sizes, read_policies
 
-from devicecore.domain.documents import Document, Value
+from devicecore.domain.documents import Document, Value, described
 from devicecore.domain.dra.errors import InvalidPoolError
 from devicecore.domain.dra.model import DriverName
 from devicecore.domain.dra.slices import AttributeValue, PublishedDevice, Version
@@ -320,8 +320,10 @@ def _plugin(value: Value, numa_nodes: tuple[int, ...]) -> PluginDescription:
     devices = value["devices"]
     if isinstance(devices.data, int):
         patterns = [DevicePattern(f"{short}-{{number}}", _number(devices, 0, MAX_DEVICES), 0, numa_nodes)]
-    else:
+    elif isinstance(devices.data, list):
         patterns = [_pattern(one, numa_nodes, numa_nodes) for one in devices.sequence()]
+    else:
+        devices.refuse(f"expected a whole number, or a list of devices, got {described(devices.data)}")
     plugin = PluginDescription(resource, tuple(patterns))
     _check_unique(devices, [str(device.id) for device in plugin.devices], "device")
     return plugin

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 _MAX_COUNT = 10_000
 _MAX_NAME = 63  # the maximum length of a driver's name in a ResourceSlice and in a claim's allocation
+_MAX_NODE = 253
 
 MAX_PARTS = 32
 """The maximum number of parts of a device: NVIDIA's GPUs have at most seven."""
@@ -145,6 +146,14 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
         name = foreign_text(options["name"])
         message = f"--name: expected a DNS name of at most {_MAX_NAME} characters in lower case, got {name!r}."
         raise click.UsageError(message)
+    for option in ("node", "pool"):
+        text = options[option] or options["node"]
+        # the name of a pool may consist of several DNS names
+        if not all(is_dns_subdomain(part, _MAX_NODE) for part in (text.split("/") if option == "pool" else [text])):
+            message = f"--{option}: expected a name of a-z, 0-9, '-' and '.', got {foreign_text(text)!r}."
+            raise click.UsageError(message)
+    if options["manifests"] and options["kubeconfig"]:
+        raise click.UsageError("--manifests and --kubeconfig cannot be used together.")
     if not re.fullmatch("[A-Za-z0-9-]{0,64}", options["pod_uid"]):
         message = f"--pod-uid: expected at most 64 letters, digits and '-', got {foreign_text(options['pod_uid'])!r}."
         raise click.UsageError(message)

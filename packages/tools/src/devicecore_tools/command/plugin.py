@@ -86,8 +86,19 @@ def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str
         socket_dir and context.get_parameter_source("socket_dir") is not from_environment
     ):
         kubelet_socket = None
+    _refuse_other_place(kubelet_socket)
     directory = socket_dir or (str(Path(kubelet_socket).parent) if kubelet_socket else _DEFAULT_DIRECTORY)
     return Place(directory, str(Path(kubelet_socket).absolute()) if kubelet_socket else "kubelet.sock")
+
+
+def _refuse_other_place(kubelet_socket: str | None) -> None:
+    """Raise click.UsageError for a file or a directory, at which a plugin would wait for a kubelet forever."""
+    if kubelet_socket and (Path(kubelet_socket).is_dir() or Path(kubelet_socket).is_file()):
+        what = "directory" if Path(kubelet_socket).is_dir() else "file"
+        raise click.UsageError(
+            f"--kubelet-socket: {foreign_text(kubelet_socket)} is a {what}; expected a socket, such as "
+            f"{_DEFAULT_DIRECTORY}/kubelet.sock."
+        )
 
 
 def log_to_stderr() -> None:

@@ -10,7 +10,7 @@ import click
 
 from devicecore.domain.container_options import ContainerAllocateResponse
 from devicecore.domain.model import DeviceId
-from devicecore.domain.text import counted
+from devicecore.domain.text import counted, foreign_text
 from devicecore_tools.command.options import extended_resource, path_option
 from devicecore_tools.command.plugin import (
     DIRECTORY_OPTIONS,
@@ -84,6 +84,10 @@ def directory(
             return listed
         return responses.together(listed, responses.mounts(devices, os.path.abspath(path), mount))  # noqa: PTH100 - as typed, links kept
 
+    if mount is not None and not os.path.isabs(mount):  # noqa: PTH117 - a directory in a container
+        raise click.UsageError(f"--mount: expected an absolute path in the container, got {foreign_text(mount)!r}.")
+    if registry is not None and (socket_dir or kubelet_socket):
+        raise click.UsageError(f"--registry and {DIRECTORY_OPTIONS} cannot be used together.")
     place = place_of(context, socket_dir, kubelet_socket)
     log_to_stderr()
     offered = DirectoryPlugin(resource, path, answer)

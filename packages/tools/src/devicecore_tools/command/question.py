@@ -134,6 +134,9 @@ def question_of(given: str, sources: Mapping[str, object], kind: str = "", *, bu
 def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
     """Raise ValueError for a name that no object on an API server has."""
     of_kubectl, _, name = given.partition("/")
+    if name and of_kubectl.lower().removesuffix("s") in _LOWER_WORKLOADS:
+        advice = "to ask about one of its pods, run: kubectl get pods"
+        raise ValueError(f"{kubeconfig}: expected the name of a pod or ResourceClaim, got {given}; {advice}")
     meant = _KINDS_OF_KUBECTL.get(of_kubectl, "")
     hint = f"write `why {meant} {name}`" if meant else "to give a namespace, write NAMESPACE/NAME"
     what = {"pod": "pod", "claim": "ResourceClaim"}.get(kind, "pod or ResourceClaim")
@@ -141,6 +144,7 @@ def _refuse_name(given: str, kubeconfig: str, kind: str) -> NoReturn:
     raise ValueError(f"{kubeconfig}: expected the name of a {what}, got {given}; {problem}")
 
 
+_LOWER_WORKLOADS = {kind.lower() for kind in WORKLOADS}
 _KINDS_OF_KUBECTL = {
     **dict.fromkeys(("po", "pod", "pods"), "pod"),
     **dict.fromkeys(("resourceclaim", "resourceclaims"), "claim"),

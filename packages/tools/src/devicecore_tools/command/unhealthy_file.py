@@ -44,7 +44,9 @@ class UnhealthyFile:
         words = self._words()
         if words is not None and words != self._seen:
             self._seen = words
-            _log.info("%s: %s", foreign_text(str(self._path)), self._apply(words))
+            # A ConfigMap may be created later.
+            missing = "" if words or self._path.exists() else "there is no such file yet; "
+            _log.info("%s: %s%s", foreign_text(str(self._path)), missing, self._apply(words))
 
     def _words(self) -> frozenset[str] | None:
         """Return the words in the file, or None if the file cannot be read now.

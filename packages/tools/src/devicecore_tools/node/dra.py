@@ -39,23 +39,25 @@ class NodeClaimSource(ClaimSource):
 
     pods: PodFeed | None
     server: ClaimSource | None
-    _warned: set[ClaimRef] = field(factory=set, init=False)
+    _warned: set[ClaimRef | ClaimKey] = field(factory=set, init=False)
 
     def get(self, key: ClaimKey) -> ResourceClaim:
         """Return the claim with this key. Raises ClaimSourceError if the claim does not exist or cannot be read."""
         claim = self.pods.claims.get(key) if self.pods else None
         if claim is not None:
-            if claim.allocation is None and claim.ref not in self._warned:
-                self._warned.add(claim.ref)
-                _log.warning(
-                    "claim %s/%s is in a manifest, where no scheduler allocates it: write its status.allocation",
-                    foreign_text(key.namespace),
-                    foreign_text(key.name),
-                )
+            if claim.allocation is None:
+                self._warn_once(claim.ref, key, "in a manifest, where no scheduler allocates it: write its")
             return claim
         if self.server is None:
+            self._warn_once(key, key, "in no manifest: write a ResourceClaim with this name and its")
             raise ClaimSourceError(f'resourceclaims.resource.k8s.io "{key.name}" not found')
         return self.server.get(key)
+
+    def _warn_once(self, what: ClaimRef | ClaimKey, key: ClaimKey, problem: str) -> None:
+        if what not in self._warned:
+            self._warned.add(what)
+            name, namespace = foreign_text(key.name), foreign_text(key.namespace)
+            _log.warning("claim %s/%s is %s status.allocation", namespace, name, problem)
 
 
 def make(

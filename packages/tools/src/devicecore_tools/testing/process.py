@@ -67,9 +67,15 @@ class CannotRunError(PluginProcessError):
 
 
 def _hint(command: Sequence[str]) -> str:
-    """Return advice for a command whose words are in one string."""
-    is_one_word = len(command) == 1 and len(command[0].split()) > 1
-    return ". It is a single word that contains spaces: pass each word as a separate argument" if is_one_word else ""
+    """Return advice for a command whose words are in one string, or that is a file here or a directory."""
+    program = command[0] if command else ""
+    if len(command) == 1 and len(program.split()) > 1:
+        return ". It is a single word that contains spaces: pass each word as a separate argument"
+    if Path(program).is_dir():
+        return ". It is a directory; name the program in it"
+    if program and "/" not in program and Path(program).is_file():
+        return f". To run the file in this directory, write ./{program}"
+    return ""
 
 
 @frozen

@@ -119,6 +119,8 @@ def _run(settings: NodeSettings, chosen: ClusterSettings | None, begin: "Begin |
         engine = assembly.start(settings, sink, cluster, signals.wake, last_to_first, service.problem)
         if settings.manifests is not None:
             last_to_first.enter_context(assembly.watched(settings.manifests, MANIFEST_CHANGED))
+            if not any(one.is_file() for one in settings.manifests.iterdir()):
+                _log.info("%s contains no files yet; its subdirectories are not read", settings.manifests)
         elif cluster is None:
             _log.warning("no pods are read: name a directory of manifests with --manifests")
         shown = kind()

@@ -227,7 +227,7 @@ def node_settings(**options: Any) -> NodeSettings:  # noqa: ANN401 - click passe
         try:
             found = read_policies(managers.configuration, managers.machine).topology
         except NumaError as error:
-            raise click.UsageError(str(error)) from None
+            raise _numa_problem(error, options) from None
         given = click.get_current_context().get_parameter_source("numa_nodes")
         if given is click.core.ParameterSource.COMMANDLINE and topology.numa_nodes != found.numa_nodes:
             named = ",".join(map(str, found.numa_nodes))
@@ -262,7 +262,24 @@ def _managers(options: Mapping[str, Any]) -> ManagerSettings | None:
     except DocumentError as error:
         raise click.UsageError(f"--machine: {error}") from None
     except NumaError as error:
-        raise click.UsageError(str(error)) from None
+        raise _numa_problem(error, options) from None
+
+
+def _numa_problem(error: NumaError, options: Mapping[str, Any]) -> click.UsageError:
+    """Return an error of the CPU or memory manager, in a kubelet's words, with the options to correct."""
+    text = str(error)
+    if options["machine"] is not None:
+        text = text.replace("the machine:", f"--machine: {foreign_text(str(options['machine']))}:", 1)
+    advice = next((hint for said, hint in _OF_POLICIES.items() if said in text), "")
+    return click.UsageError(f"{text}{advice}")
+
+
+_OF_POLICIES = {
+    "unknown policy": ". Write none or static for --cpu-manager-policy, and None or Static for --memory-manager-policy",
+    "unable to determine reserved CPU": ". Add --reserved-cpus, or cpu to --kube-reserved or --system-reserved",
+    "unsupported options": ". Add --cpu-manager-policy static",
+    "the total amount": ". Change --reserved-memory: the amounts of all NUMA nodes have to add up to this value",
+}
 
 
 def _topology(numa_nodes: tuple[int, ...], options: Mapping[str, Any]) -> Topology:
@@ -377,7 +394,7 @@ def _sizes(options: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, str]]:
     try:
         return node_sizes(read_policies(managers.configuration, managers.machine))
     except NumaError as error:
-        raise click.UsageError(str(error)) from None
+        raise _numa_problem(error, options) from None
 
 
 def _quantity(option: str, text: str) -> str:
