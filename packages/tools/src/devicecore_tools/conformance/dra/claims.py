@@ -80,6 +80,7 @@ class Claims:
         held: the keys of devices whose claims the driver did not unprepare; no other claim gets them.
         broken: the keys of devices that could not be prepared on their own although others could, which only one check
             reports.
+        reserved: the keys of devices of a claim that one check keeps beside other checks.
     """
 
     environment: Environment
@@ -88,6 +89,7 @@ class Claims:
     settings: DriverTestSettings
     held: set[tuple[str, str]] = field(factory=set)
     broken: set[tuple[str, str]] = field(factory=set)
+    reserved: set[tuple[str, str]] = field(factory=set)
     _own: list[Claim] = field(factory=list)  # the claims of the current check
     _all: list[Claim] = field(factory=list)
     _numbers: Iterator[int] = field(factory=lambda: itertools.count(1))
@@ -114,7 +116,7 @@ class Claims:
         spec = self.class_of(self.device_class)["spec"]
         expressions = [str((one.get("cel") or {}).get("expression")) for one in spec.get("selectors") or ()]
         with skipping(UndecidableError):
-            devices, unusable = self.slices.devices, self.held | self.broken
+            devices, unusable = self.slices.devices, self._unusable
             if self._usable is not None and self._usable[0] is devices and self._usable[1:3] == (unusable, expressions):
                 return self._usable[3]  # cached: there may be 5,000 devices, and each claim needs this several times
             found = tuple(
@@ -136,6 +138,11 @@ class Claims:
         found = found[:1] if self._takes_all else found
         self._usable = devices, unusable, expressions, found
         return found
+
+    @property
+    def _unusable(self) -> set[tuple[str, str]]:
+        """The keys of published devices that claims do not get."""
+        return self.held | self.broken | self.reserved
 
     def _is_selected(self, device: SliceDevice, expressions: list[str]) -> bool:
         """Return whether the DeviceClass selects a device.
@@ -301,7 +308,7 @@ class Claims:
         Raises:
             Skip: the published devices do not allow such a claim.
         """
-        published = [device for device in self.slices.devices if device.key not in self.held | self.broken]
+        published = [device for device in self.slices.devices if device.key not in self._unusable]
         if spec is None:
             spec = self._spec(count if devices is None else len(devices))
         chosen = published if self._takes_all else devices or published
@@ -383,6 +390,11 @@ class Claims:
     def prepared(self) -> tuple[Claim, ...]:
         """The checks' claims that the driver has prepared."""
         return tuple(claim for claim in self._all if claim.is_prepared)
+
+    @property
+    def are_in_use(self) -> bool:
+        """Whether the driver has prepared claims for devices that are not reserved."""
+        return any(device.key not in self.reserved for claim in self.prepared for device in claim.devices)
 
     @property
     def _taken(self) -> list[SliceDevice]:

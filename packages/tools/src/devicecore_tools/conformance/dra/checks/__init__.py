@@ -62,7 +62,7 @@ ORDER: tuple[DriverCheck | Occurrence, ...] = (
     *_made(situations, slices, health, process, when=(QUIET,)),
     KUBELET_RESTART,
     *_made(prepare, unprepare, registration, cdi, health, process, rolling_update, when=(Moment.CALM,)),
-    *_made(registration, slices, when=(KUBELET_RESTART,)),
+    *_made(cdi, registration, slices, when=(KUBELET_RESTART,)),
     *_made(slices, when=(KILL,)),  # a publisher may check its slices half a minute after it starts
     *_made(changes, when=(changes.CHANGE,)),
     *_made(situations, health, when=(OUTAGE,)),

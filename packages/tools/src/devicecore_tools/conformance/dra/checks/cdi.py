@@ -33,7 +33,7 @@ from devicecore.system.files import read_file
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in
 from devicecore_tools.conformance.dra.checks.directory_watch import written_in
-from devicecore_tools.conformance.dra.checks.events import KILL
+from devicecore_tools.conformance.dra.checks.events import KILL, KUBELET_RESTART
 from devicecore_tools.conformance.dra.claims import Claim
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import Parts, across, check
@@ -61,6 +61,7 @@ _STANDARD = tuple(map(Path, CDI_DIRECTORIES))
 _OTHERS = "conformance.example.org-others.json"
 _OF_TWO = {"a claim for two devices": (2,), "a claim with two requests": (1, 1)}
 """Forms of claims, and how many devices each request asks for."""
+_SPARE = 5  # devices: enough for other checks if one is in use
 _NAMED = 8  # devices whose edits are searched for names
 _SHORTEST = 4  # minimum length of a name that is searched for; it must also contain a digit
 
@@ -1110,6 +1111,36 @@ def require_separate(together: Sequence[frozenset[str]], alone: Sequence[frozens
 def neutral(parts: frozenset[str], claim: Claim) -> frozenset[str]:
     """Return the edits with the claim's UID and name replaced, so that edits for different claims can be compared."""
     return frozenset(part.replace(claim.uid, "UID").replace(claim.name, "NAME") for part in parts)
+
+
+@across(
+    KUBELET_RESTART,
+    MUST,
+    expected="the same edits to a container as at first, and no CDI device once the claim is unprepared",
+    clause="A container may be restarted at any time, and its runtime then resolves the CDI devices again, however "
+    "many claims have come and gone since. (kubelet, DRA manager; CDI specification)",
+)
+def keeps_a_claim_beside_many_others(driver: DriverUnderTest) -> Parts:
+    """If there are five devices, a claim stays prepared while other checks prepare claims, and is then unprepared."""
+    does_not_apply_if(len(driver.claims.allocatable) < _SPARE, f"the check needs {_SPARE} devices")
+    driver.calls.require_preparing()
+    standing, began = driver.environment.cdi_names(), time.monotonic()
+    prepared = prepare(driver)
+    keys = {device.key for device in prepared.claim.devices}
+    before = edits(driver, prepared.names)
+    driver.claims.reserved |= keys
+    try:
+        yield
+    finally:
+        driver.claims.reserved -= keys
+    skip_if(not prepared.claim.is_prepared, "the claim is gone, because the driver was given fresh directories")
+    seconds = time.monotonic() - began
+    with in_context(f"after {seconds:.0f} seconds"):
+        after = require_edits(driver, prepared.names, "")
+        require(after == before, f"the edits differ in {some(sorted(after ^ before))}")
+        driver.calls.unprepared(prepared.claim)
+        require_undone(driver, prepared.names - standing)
+    return f"the claim was unchanged after {seconds:.0f} seconds"
 
 
 @across(

@@ -416,3 +416,20 @@ class PrefersTheParametersOfClasses(HasAUsersClaim):
 
     def mode(self, result: Json, config: Sequence[Json]) -> str:
         return super().mode(result, sorted(config, key=lambda one: str(one["source"])))
+
+
+@fails("keeps-a-claim-beside-many-others")
+class KeepsTheFilesOfTwelveClaims(GoodDriver):
+    """The driver keeps only the twelve CDI files that it has written last, whether or not older ones are in use."""
+
+    must_not_fail = ("prepares-many-claims",)
+
+    def load(self) -> None:
+        super().load()
+        self.recent = list(self.claims)
+
+    def write_cdi(self, uid: str, results: list[Json]) -> None:
+        super().write_cdi(uid, results)
+        self.recent = [*(one for one in self.recent if one != uid), uid]
+        for old in self.recent[:-12]:
+            self.cdi_file(old).unlink(missing_ok=True)
