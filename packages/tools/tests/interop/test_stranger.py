@@ -77,6 +77,7 @@ def test_it_passes_every_check(stubs: Path, monkeypatch: pytest.MonkeyPatch, tmp
         "gives-nothing-that-has-vanished",
         "keeps-its-numa-nodes",
         "keeps-the-mounts-of-other-containers",
+        "keeps-the-files-of-other-containers",
         "keeps-what-it-has-mounted",
         "lists-each-device-for-one-resource",
         "mounts-existing-paths",

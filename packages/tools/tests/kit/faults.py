@@ -133,6 +133,8 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("relative-path", CALM),
     ("mounts-over-dev", CALM),
     ("mounts-all-of-dev", CALM),
+    ("keeps-half-a-call", ["allocates-each-device", "allocates-after-a-refusal", "keeps-its-answers"]),
+    ("writes-one-file-for-all", CALM),
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
     ("joins-names", CALM),

@@ -26,6 +26,7 @@ def test_a_plugin_without_fault_passes_everything(directory: Path, monkeypatch: 
     }
     without = {  # nothing that this plugin gives exists
         *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
+        "keeps-the-files-of-other-containers",
         "keeps-what-it-has-mounted",
     }
     others = {
@@ -50,6 +51,7 @@ def test_a_plugin_without_fault_that_is_found_by_the_watcher_passes_everything(d
     # this plugin does not call Register, gives nothing that exists and nothing secret, is fast, and has one resource
     without = {
         *("mounts-existing-paths", "gives-existing-device-nodes", "keeps-the-mounts-of-other-containers"),
+        "keeps-the-files-of-other-containers",
         "keeps-what-it-has-mounted",
         "reports-the-health-of-each-copy",
         *("ends-or-registers-after-a-refusal", "lists-each-device-for-one-resource", "returns-with-all-its-resources"),

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -96,6 +97,7 @@ _EXCEPTION = re.compile(
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _NOTICEABLE = 0.5  # seconds; calls that take less time may well wait for each other
+_MAX_FILES, _MAX_FILE = 64, 65_536  # files of a mounted directory, and bytes of a file
 _ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for a list with devices to follow an empty one
@@ -1027,6 +1029,42 @@ def keeps_the_mounts_of_other_containers(plugin: PluginUnderTest) -> str:
     return f"{counted(len(sources), 'mounted path')} still there"
 
 
+@check(
+    MUST,
+    expected="the small files that are mounted for a device do not change when another device is allocated, unless "
+    "they keep changing anyway",
+    clause="Mount.host_path: Path of the mount on the host. (api.proto) A container reads its files as long as it "
+    "runs, and must not find the settings of another container there.",
+)
+def keeps_the_files_of_other_containers(plugin: PluginUnderTest) -> str:
+    """Allocate is called for a device, another one, and the first again. Each time, the first one's files are read."""
+    first, second = plugin.lists.two_devices()
+    answers = allocate_or_skip(plugin, [first])
+    paths = sorted({mount.host_path for answer in answers for mount in answer.mounts})
+    before = _contents(paths)
+    does_not_apply_if(not before, "the plugin mounts no small files that exist on this machine")
+    allocate_or_skip(plugin, [second])
+    then = _contents(paths)
+    # Logs and counters change all the time, and do not change back.
+    allocate_or_skip(plugin, [first])
+    again = _contents(paths)
+    wrong = [path for path, text in before.items() if then.get(path) != text == again.get(path)]
+    require(not wrong, f"Allocate for {second} has changed {some(wrong)}, which the container of {first} reads")
+    return f"{counted(len(before), 'file')} as before"
+
+
+def _contents(paths: Sequence[str]) -> Mapping[str, bytes]:
+    """Return the contents of the small files at these paths, and in the directories there, by path."""
+    found: dict[str, bytes] = {}
+    for place in (Path(one) for one in paths):
+        with suppress(OSError):  # it does not exist, or vanishes
+            for path in sorted(islice(place.iterdir(), _MAX_FILES)) if place.is_dir() else [place]:
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE:
+                    found[str(path)] = path.read_bytes()
+    return found
+
+
 # For each part of a response, a function that returns what the container gets, by name.
 PARTS: Mapping[str, Callable[[deviceplugin.ContainerAllocateResponse], Mapping[str, str]]] = {
     "mount": lambda answer: {mount.container_path: mount.host_path for mount in answer.mounts},
@@ -1250,7 +1288,6 @@ def _succeeds(call: Callable[[], object]) -> bool:
 def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
     """Calls to all announced methods are canceled early and halfway, and made again."""
     connection, ids = plugin.registration.connected(), plugin.lists.healthy[:_AT_ONCE]
-    alone = {device: plugin.lists.alone(device) for device in ids}
     for device in ids:
         allocate_or_skip(plugin, [device])
     calls: list[tuple[rpc.Method[Any, Any], Message]] = [(rpc.ALLOCATE, allocate_request(ids[:1]))]
@@ -1273,11 +1310,41 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
             _call_until_answered(plugin, method, request)
     for device in ids:
         with in_context(f"for {device}, after {counted(number, 'round')} of canceled calls"):
-            answers = plugin.lists.allocate([device])
-            require(answers, "the answer has no container response")
-            lost = sorted(_nodes(alone[device]) - _nodes(answers[0]))
-            require(not lost or "device nodes" in plugin.lists.unsteady, f"the answer lacks {some(lost)}")
+            _require_nodes(plugin, device)
     return f"{counted(len(ids), 'answer')} after {counted(number, 'round')} of canceled calls"
+
+
+@check(
+    MUST,
+    expected="an answer to each later call, with at least the same device nodes as before",
+    clause="Failure Handling: [...] The Device plugin should send a ListAndWatch update and fail the Allocation "
+    "request. (api.proto) A kubelet may request a device that has just vanished together with others, which it then "
+    "gives to another pod.",
+)
+def allocates_after_a_refusal(plugin: PluginUnderTest) -> str:
+    """Allocate is called for devices and an unlisted one together, which is refused, and then for each device."""
+    ids = plugin.lists.healthy[:_AT_ONCE]
+    for device in ids:
+        allocate_or_skip(plugin, [device])
+    refused = 0
+    for devices in ([*ids[:1], UNKNOWN_DEVICE], [*ids, UNKNOWN_DEVICE], [UNKNOWN_DEVICE, *ids]):
+        try:
+            plugin.lists.allocate(devices)
+        except CallFailedError as error:
+            refused += error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+    does_not_apply_if(not refused, "the plugin does not refuse an unknown id")
+    for device in ids:
+        with in_context(f"for {device}, after {counted(refused, 'refused call')}"):
+            _require_nodes(plugin, device)
+    return f"{counted(len(ids), 'answer')} after {counted(refused, 'refused call')}"
+
+
+def _require_nodes(plugin: PluginUnderTest, device: str) -> None:
+    """Require that Allocate for a device gives at least the device nodes of the first answer."""
+    answers = plugin.lists.allocate([device])
+    require(answers, "the answer has no container response")
+    lost = sorted(_nodes(plugin.lists.alone(device)) - _nodes(answers[0]))
+    require(not lost or "device nodes" in plugin.lists.unsteady, f"the answer lacks {some(lost)}")
 
 
 def _answers_call(plugin: PluginUnderTest, method: rpc.Method[Any, Any], request: Message) -> bool:
@@ -1331,6 +1398,7 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
     ids, options = plugin.lists.healthy, plugin.registration.connected().options
     _ = plugin.lists.alone(ids[0])
     process, first, plugin.seen.growth, idle = plugin.process.running, None, None, 0.0
+    starting = 0.0
     if process is not None and process.status is None:
         before = Usage.of(process)
         plugin.process.pause(_SHORT_PAUSE)
@@ -1339,9 +1407,11 @@ def answers_many_calls(plugin: PluginUnderTest) -> str:
         device = ids[number % len(ids)]
         with in_context(f"call {number + 1} of many"), _unless_taken_at_first(plugin, device, number):
             require(plugin.lists.allocate([device]), "the answer has no container response")
-        if options.pre_start_required:
+        if options.pre_start_required and starting < _CALLING / 2:  # it may be slow, and Allocate needs time, too
+            asked = time.monotonic()
             with skipping(Failure):
                 plugin.lists.pre_start([device])
+            starting += time.monotonic() - asked
         if options.get_preferred_allocation_available:
             _preferred(plugin, ids, [], 1)
         number += 1

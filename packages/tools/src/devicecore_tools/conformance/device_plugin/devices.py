@@ -67,7 +67,7 @@ class ListedDevices:
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
-        slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds.
+        slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds per device.
         took: for each method, how long its fastest answer took, in seconds.
         existing: the device nodes, mounted paths and CDI devices that existed when they were given to a container.
         vanished: a sentence for each later answer with a device node or mount that no longer existed.
@@ -267,7 +267,7 @@ class ListedDevices:
             self.starts_nothing = self.starts_nothing or error.is_late
             raise
         took = time.monotonic() - began
-        self.slowest_start = max(self.slowest_start, took)
+        self.slowest_start = max(self.slowest_start, took / max(len(ids), 1))
         self.process.deadline += took if took > _SLOW_CALL else 0.0
 
     def look_for_secrets(self) -> None:

@@ -137,6 +137,8 @@ PLUGIN_FAULTS: dict[str, str] = {
     "relative-path": "gives-absolute-paths",
     "mounts-over-dev": "mounts-nothing-over-device-nodes",
     "mounts-all-of-dev": "shows-no-nodes-of-other-devices",
+    "keeps-half-a-call": "allocates-after-a-refusal",
+    "writes-one-file-for-all": "keeps-the-files-of-other-containers",
     "file-mode": "gives-valid-cdi-names-and-permissions",
     "short-cdi-name": "gives-valid-cdi-names-and-permissions",
     "joins-names": "gives-valid-cdi-names-and-permissions",
@@ -293,7 +295,7 @@ _BREAKS_TOO: dict[str, str] = {
     **dict.fromkeys(
         (
             *("accumulates", "forgets-its-devices", "keeps-its-first-answer", "mixes-calls", "numbers-anew"),
-            "refuses-what-has-recovered",
+            *("refuses-what-has-recovered", "keeps-half-a-call"),
         ),
         "keeps-its-answers",
     ),

@@ -65,6 +65,7 @@ numbers = count()
 others: list[grpc.Server] = []
 boards: "list[Plugin]" = []
 taken: set[str] = set()
+half: set[str] = set()  # devices in a call that was refused
 kept: dict[str, str] = {}  # variables from earlier calls
 blocks: list[bytes] = []
 latest: list[str] = []  # ids in the last call
@@ -310,7 +311,11 @@ class Plugin:
                 known, ids = True, ids if FAULT == "reads-numbers" else ["c0"]
             if not known and FAULT == "raises-for-unknown-devices":
                 raise KeyError(ids[0])
+            if FAULT == "keeps-half-a-call" and known and not half.isdisjoint(ids):
+                half.difference_update(ids)
+                refuse(context, f"{ids} is being allocated")
             if not known and FAULT not in UNKNOWN_ANSWERS:
+                half.update(ids)
                 refuse(context, f"unknown device in {ids}")
             if not known and FAULT != "knows-everything":
                 answer.container_responses.extend(UNKNOWN_ANSWERS[FAULT])
@@ -374,6 +379,7 @@ class Plugin:
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
                 *(fresh_mounts(ids) if FAULT in MOUNTING else []),
+                *([common_settings(ids)] if FAULT == "writes-one-file-for-all" else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
                 *([api.Mount(host_path="/dev", container_path="/host/dev")] if FAULT == "mounts-all-of-dev" else []),
             ],
@@ -484,6 +490,13 @@ def fresh_mounts(ids: list[str]) -> list[api.Mount]:
                 shutil.rmtree(mounted / id_, ignore_errors=True)
             (mounted / id_).mkdir(parents=True, exist_ok=True)
     return [api.Mount(host_path=str(mounted / id_), container_path=f"/run/{id_}") for id_ in ids]
+
+
+def common_settings(ids: list[str]) -> api.Mount:
+    """Write the settings of a container into a file that all containers mount."""
+    settings = DIRECTORY / ".settings"
+    settings.write_text(",".join(ids))
+    return api.Mount(host_path=str(settings), container_path="/etc/chip/settings", read_only=True)
 
 
 def inside(path: str) -> str:
