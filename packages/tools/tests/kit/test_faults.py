@@ -42,7 +42,7 @@ def test_the_list_says_which_checks_find_a_fault_and_whether_by_default() -> Non
     rows = {row["name"]: row for row in json.loads(conformance("--json", kind="faults").stdout)}
     assert rows["takes-one-device"]["checks"] == ["prepares-a-claim-of-two-devices"]
     assert rows["takes-one-device"]["by_default"]
-    assert not rows["anybody-may-write"]["by_default"]
+    assert not rows["missing-library"]["by_default"]
     assert rows["never-sick"]["options"][0] == "--provoke-health"
     lines = conformance("--kind", "plugin", kind="faults").stdout.splitlines()
     assert all(line.startswith(PLUGIN_KIND) for line in lines)
