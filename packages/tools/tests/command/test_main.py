@@ -82,6 +82,17 @@ def test_a_name_that_no_file_can_have_is_explained(name: str, capsys: pytest.Cap
     assert named > 40
 
 
+def test_a_file_to_write_is_not_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
+    """Otherwise, a file called `-` would be written."""
+    for path, command in every_command(tree):
+        for option in (one.opts[0] for one in command.params if isinstance(one.type, Target)):
+            assert main([*path, option, "-"]) == 2
+            assert f"Invalid value for '{option}': expected the name of a file, got '-'." in capsys.readouterr().err
+    for words in (["repair", "docs/nodes/leak", "-"], ["convert", "--to", "2", "-o", "-", "docs/nodes/leak"]):
+        assert main(["checkpoint", *words]) == 2
+        assert "expected the name of a new file, got '-'." in capsys.readouterr().err
+
+
 def test_no_two_options_write_the_same_file(capsys: pytest.CaptureFixture[str]) -> None:
     for path, command in every_command(tree):
         targets = [one.opts[0] for one in command.params if isinstance(one.type, Target)]

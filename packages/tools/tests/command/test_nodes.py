@@ -270,13 +270,20 @@ def test_unreadable_input_gets_a_sentence(
     assert sentence in capsys.readouterr().err
 
 
+def test_a_directory_is_not_a_kubeconfig(tmp_path: Path, capsys: Capsys) -> None:
+    assert main(["nodes", "--kubeconfig", str(tmp_path)]) == 2
+    assert f"{tmp_path} is a directory. Name one with --kubeconfig" in capsys.readouterr().err
+
+
 def test_the_kubeconfig_of_kubectl_is_the_default(
     tmp_path: Path, capsys: Capsys, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """$KUBECONFIG may name several files; the first is read."""
+    """$KUBECONFIG may name several files; the first that exists is read."""
     with LocalApiServer() as server:
         server.create(node("n1", 1, 1))
         config = server.kubeconfig(tmp_path / "config")
-        monkeypatch.setenv("KUBECONFIG", f"{config}{os.pathsep}{tmp_path / 'other'}")
+        monkeypatch.setenv(
+            "KUBECONFIG", os.pathsep.join((str(tmp_path / "gone"), str(config), str(tmp_path / "other")))
+        )
         document = asked(capsys)
     assert counts(document) == {("n1", GPU): (1, 0, 0, 1, 0)}

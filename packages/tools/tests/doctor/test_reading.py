@@ -444,6 +444,15 @@ def test_a_kubelet_without_pods_prints_null() -> None:
         ("", "f: expected one document, got nothing"),
         ("[]", "f: expected an object, got a list"),
         ("{", "f: it is not JSON: "),
+        ("{{- if .Values.on }}\nkind: Pod\n", "f:1: did not find expected node content; {{ begins"),
+        ('{"kind": "List"}\n{"kind": "List"}', "f: it is not JSON: "),
+        ("NAME     STATUS\nnode-1   Ready\n", "f: expected JSON or YAML, got a kubectl table: add -o json"),
+        ("Name:    node-1\nRoles:   <none>\n", "f: expected JSON or YAML, got the output of kubectl describe: use"),
+        ('{"kind": "Status", "message": "pods is forbidden"}', "f: it contains only an error: pods is forbidden"),
+        (
+            "Error from server (Forbidden): never\n",
+            "f: it contains only an error: Error from server (Forbidden): never",
+        ),
         ('{"kind": "Pod"}', "f: kind: expected a list of pods (PodList or List), got 'Pod'"),
         ('{"kind": "PodList", "metadata": {"continue": "x"}}', "f: metadata.continue: the list is not complete"),
         ('{"kind": "List", "metadata": {"remainingItemCount": 5}}', "f: metadata.remainingItemCount: the list is not"),
@@ -461,6 +470,11 @@ def test_a_document_that_is_not_a_list_is_refused_with_its_location(document: st
     with pytest.raises(DocumentError) as refused:
         pods_in(parse_document(document.encode(), "f"))
     assert str(refused.value).startswith(problem)
+
+
+def test_several_json_documents_in_a_file_are_recognized() -> None:
+    with pytest.raises(DocumentError, match="it contains several JSON documents: put each into a separate file"):
+        parse_document(b'{"kind": "List"}\n{"kind": "List"}', "f")
 
 
 def test_a_list_of_pods_is_not_mistaken_for_a_list_of_events() -> None:

@@ -394,7 +394,8 @@ class ApiServer:
                     text = f"the API server's certificate is not trusted: {why}"
                     return RequestError(text, kind="TLS", is_unreachable=True)
                 case ssl.SSLError(reason=why):
-                    return RequestError(f"no TLS connection: {why or cause}", kind="TLS", is_unreachable=True)
+                    hint = ": does the server use http, not https?" if why == "WRONG_VERSION_NUMBER" else ""
+                    return RequestError(f"no TLS connection: {why or cause}{hint}", kind="TLS", is_unreachable=True)
                 case _:
                     pass
         text = _failure(error, self._connection.address if self._connection else "the API server")

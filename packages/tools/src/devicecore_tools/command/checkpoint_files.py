@@ -121,8 +121,11 @@ def lost_fields(blob: bytes) -> list[str]:
 def refuse_to_overwrite(old: str, new: str, *, force: bool) -> None:
     """Check that a command may write the file `new`.
 
-    Raises click.UsageError if `new` is a directory or the file that was read, or if it exists and `force` is False.
+    Raises click.UsageError if `new` is `-`, a directory or the file that was read, or if it exists and `force` is
+    False.
     """
+    if new == "-":
+        raise click.UsageError("expected the name of a new file, got '-'.")
     if os.path.exists(new) and os.path.exists(old) and os.path.samefile(old, new):  # noqa: PTH110, PTH121 - as typed
         message = f"{new} is the input file. This command only writes new files: choose another name."
         raise click.UsageError(message)

@@ -139,8 +139,9 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
         return lambda: _looks_of_files(files, selects)
     place = None if in_cluster else kubeconfig or default_kubeconfig()
     if place is not None and not Path(place).is_file():
+        what = f"{place} is a directory" if Path(place).is_dir() else f"there is no kubeconfig {place}"
         raise click.UsageError(
-            f"there is no kubeconfig {place}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
+            f"{what}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
             " of kubectl get nodes,pods,resourceslices,resourceclaims -A -o json."
         )
     return lambda: looks_at_all_nodes(place, selects, OF_DEVICES, budget=Budget())
@@ -152,9 +153,10 @@ def _looks_of_files(files: Sequence[str], selects: Callable[[TargetNode], bool] 
 
 
 def default_kubeconfig() -> str:
-    """Return the user's kubeconfig: the first file in $KUBECONFIG, or else ~/.kube/config."""
+    """Return the user's kubeconfig: the first existing file in $KUBECONFIG, or else ~/.kube/config."""
     named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
-    return named[0] if named else str(Path.home() / ".kube" / "config")
+    existing = [one for one in named if Path(one).exists()]
+    return (existing or named)[0] if named else str(Path.home() / ".kube" / "config")
 
 
 def _documents(files: Iterable[str], budget: Budget) -> Iterator["Value"]:

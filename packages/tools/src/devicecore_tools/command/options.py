@@ -137,6 +137,8 @@ class Target(click.Path):
         self, value: str | os.PathLike[str], param: click.Parameter | None, ctx: click.Context | None
     ) -> str | bytes | os.PathLike[str]:
         """Return `value`, or fail."""
+        if value == "-":
+            self.fail("expected the name of a file, got '-'.", param, ctx)
         return super().convert(PLACE.convert(value, param, ctx), param, ctx)
 
 

@@ -7,7 +7,7 @@ allowed to take more memory than one object, because an API server stores no obj
 import codecs
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from difflib import get_close_matches
 from itertools import accumulate
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.json_size import MAX_BYTES, OBJECTS, Reader, memory_of, size_problem
+from devicecore.domain.text import foreign_text
 from devicecore.system.files import read_file
 from devicecore_tools.budget import Budget
 
@@ -26,6 +27,7 @@ MAX_INPUT = MAX_BYTES + 1
 """The maximum number of bytes that are read from standard input. A longer document is refused when it is parsed."""
 
 _TABLE = re.compile(rb"\s*(?:NAMESPACE|NAME|LAST SEEN) {2,}[A-Z]")  # the first line of kubectl's table
+_DESCRIPTION = re.compile(rb"\s*Name: +\S.*\n(?:Namespace|Roles|Labels): ")
 _JSON = re.compile(rb"\s*\{(?!\{)")  # {{ begins a placeholder of Helm
 
 _loads: "Callable[[bytes], Data]" = json.loads
@@ -91,12 +93,24 @@ def parse_documents(data: bytes, file: str, budget: Budget | None = None, *, uni
         whole.refuse(f"{problem}; give fewer objects, such as those of one node")
     if _TABLE.match(data):
         whole.refuse("expected JSON or YAML, got a kubectl table: add -o json to that command")
+    if _DESCRIPTION.match(data):
+        whole.refuse("expected JSON or YAML, got the output of kubectl describe: use kubectl get -o json")
     is_json = _JSON.match(data) and b"\n---" not in data  # several YAML documents may also begin with a brace
     values = [_json(data, whole)] if is_json else _yaml(data, whole, unique_keys=unique_keys)
     for value in values:
         if not isinstance(value.data, dict):
             whole.refuse(f"expected an object, got {described(value.data)}")
+        if problem := _error_in(value.data):
+            whole.refuse(f"it contains only an error: {foreign_text(problem)}")
     return values
+
+
+def _error_in(data: "Mapping[str, Data]") -> str:
+    """Return the error of an API server or of kubectl that a document consists of, or an empty string."""
+    if data.get("kind") == "Status":
+        return str(data.get("message", ""))
+    key = next(iter(data), "")
+    return f"{key}: {data[key]}" if key.lower().startswith("error") and "kind" not in data else ""
 
 
 def refuse_misspelled(value: Value, known: Sequence[str]) -> None:
@@ -120,7 +134,9 @@ def _json(data: bytes, whole: Value) -> Value:
     try:
         return Value(_loads(data), whole.file)
     except (ValueError, RecursionError) as error:
-        return whole.refuse(f"it is not JSON: {error}", error if isinstance(error, ValueError) else None)
+        several = "unexpected content after document" in str(error) or "Extra data" in str(error)
+        hint = "; it contains several JSON documents: put each into a separate file" if several else ""
+        return whole.refuse(f"it is not JSON: {error}{hint}", error if isinstance(error, ValueError) else None)
 
 
 _ONE_OBJECT = Reader(600_000, value_bytes=260, copies=4)
