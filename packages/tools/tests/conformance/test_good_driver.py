@@ -37,10 +37,22 @@ OTHERS = {
 HABITS: list[tuple[Fault, set[str]]] = [
     (
         habits.WorksThroughTheRuntime,
-        {"answers-with-all-allocated-devices", "answers-valid-cdi-names", "keeps-the-cdi-devices-of-other-claims"},
+        {
+            "answers-with-all-allocated-devices",
+            "answers-valid-cdi-names",
+            "keeps-the-cdi-devices-of-other-claims",
+            "separates-a-claim-from-its-namesake",
+        },
     ),
-    (habits.SharesCapacity, set()),
-    (habits.HasOneDevice, {"keeps-the-cdi-devices-of-other-claims", "separates-shares-of-a-device"}),
+    (habits.SharesCapacity, {"separates-a-claim-from-its-namesake"}),
+    (
+        habits.HasOneDevice,
+        {
+            "keeps-the-cdi-devices-of-other-claims",
+            "separates-shares-of-a-device",
+            "separates-a-claim-from-its-namesake",
+        },
+    ),
 ]
 """Drivers that behave like real drivers, each with the checks that do not apply to it."""
 AROUND_HABITS = {
@@ -55,6 +67,7 @@ AROUND_HABITS = {
     "numbers-numa-nodes-from-zero",
     "spells-standard-attributes-as-others-do",
     "refuses-a-replaced-claim",
+    "separates-a-claim-from-its-namesake",
     "refuses-senseless-names",
     "separates-good-claims-from-bad-ones",
     "survives-an-unknown-configuration",

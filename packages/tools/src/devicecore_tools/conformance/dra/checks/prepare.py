@@ -745,7 +745,7 @@ def separates_a_claim_from_its_namesake(driver: DriverUnderTest) -> str:
     driver.claims.require_two()
     driver.calls.require_preparing()
     former = driver.claims.new(1)
-    before = rows(driver.calls.ready_devices(former))
+    before = rows(answered_devices(driver, former))
     driver.claims.delete_object(former)
     claim = driver.claims.new(1, name=former.name)
     try:

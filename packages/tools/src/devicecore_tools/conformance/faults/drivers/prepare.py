@@ -422,6 +422,8 @@ class KnowsEveryDevice(GoodDriver):
 
 @fails("survives-an-unknown-configuration")
 class DiesOfConfiguration(GoodDriver):
+    breaks_too = {"keeps-parameters-to-itself": "The driver does not know these parameters either."}
+
     def mode(self, result: Json, config: Sequence[Json]) -> str:
         try:
             return super().mode(result, config)
