@@ -24,7 +24,7 @@ from devicecore_tools.conformance.model import (
     some,
     time_is_over,
 )
-from devicecore_tools.conformance.processes import Waits, exit_of
+from devicecore_tools.conformance.processes import Waits, exit_of, has_ended
 from devicecore_tools.testing.process import PluginProcess, StillRunningError
 
 T = TypeVar("T")
@@ -37,6 +37,7 @@ _NAMES = re.compile(r"[0-9a-f-]*[0-9][0-9a-f-]*")  # names and numbers that diff
 _POLL_INTERVAL = 0.02  # seconds
 _EXIT_PAUSE = 0.3  # seconds from a failure to the exit it causes, and from an exit to the next start
 _LOST_PAUSE = 5.0  # seconds from a lost connection to the exit of a process that has also closed its socket
+_CLOSING = 60.0  # seconds for Linux to close what a process has left open
 _MAX_EXITS = 3  # restarts during one wait
 
 
@@ -194,6 +195,19 @@ class SubjectProcess(ABC):
                 return None
             time.sleep(min(_EXIT_PAUSE, left))
             self.start()
+
+    def wait_for_end(self, process: PluginProcess, grace: float) -> float:
+        """Wait at most `grace` seconds until a process that was told to exit ends, and return how long it took.
+
+        Once it has ended, also wait until Linux has closed what it left open, because it has no exit status before. The
+        result does not include that time.
+        """
+        began = time.monotonic()
+        self.wait(lambda: has_ended(process.pid), grace)
+        took = time.monotonic() - began
+        if has_ended(process.pid):
+            self.wait(lambda: process.status is not None, _CLOSING)
+        return took
 
     def pause(self, seconds: float) -> None:
         """Let time pass. A process that exits in the meantime is restarted."""

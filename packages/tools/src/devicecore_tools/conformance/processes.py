@@ -38,12 +38,35 @@ PRESSURE = Path("/proc/pressure/io")
 
 _SHORTEST = 0.01  # seconds
 _RESIDENT, _THREADS = re.compile(r"^VmRSS:\s+([0-9]+)", re.MULTILINE), re.compile(r"^Threads:\s+([0-9]+)", re.MULTILINE)
+_PENDING = re.compile(r"^SigPnd:\s+([0-9a-f]+)", re.MULTILINE)  # the signals that wait for one thread
+_EXITING, _KILL = 0x4, 1 << (signal.SIGKILL - 1)  # PF_EXITING in sched.h, and the mask of a signal
 _MIB = 1024 * 1024
 _MORE_MEMORY, _EACH_MEMORY = 24 * _MIB, 64 * 1024  # bytes in total and per call; Go heaps grow unevenly
 _NAMES = {"threads": ("threads", 10), "files": ("open files", 10), "zombies": ("zombie processes", 4)}
 """The counts in `Usage` that must not grow with the calls, by attribute, each with its label and the growth allowed."""
 _EACH_PRINTED = 20_000  # bytes per call
 _WITHIN = 10.0  # seconds for a killed process to exit
+
+
+def has_ended(pid: int) -> bool:
+    """Return whether a process has ended, even if Linux is still closing its files or ending its threads.
+
+    On a busy machine, processes that had called `exit` were found waiting for a CPU for 16 seconds while Linux closed
+    their sockets. They cannot be waited for until then.
+    """
+    threads = [*Path(f"/proc/{pid}/task").glob("*")]
+    return all(map(_is_exiting, threads))
+
+
+def _is_exiting(thread: Path) -> bool:
+    """Return whether a thread, given as its directory in /proc, is exiting or has been told to exit."""
+    try:
+        flags = int((thread / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[6])
+        pending = _PENDING.search((thread / "status").read_text(encoding="utf-8", errors="replace"))
+    except OSError:  # it has exited
+        return True
+    # When a thread ends the whole process, Linux sends each of the other threads SIGKILL.
+    return bool(flags & _EXITING) or (pending is not None and bool(int(pending[1], 16) & _KILL))
 
 
 def new_marker() -> str:

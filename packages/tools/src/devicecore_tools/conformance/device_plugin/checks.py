@@ -2022,13 +2022,12 @@ def ends_on_sigterm_without_a_kubelet(plugin: PluginUnderTest) -> str:
         plugin.process.pause(_WAITING)
         process = plugin.process.require_process()  # a plugin that exits without a kubelet has been started again
         process.terminate()
-        began = time.monotonic()
-        plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
+        took = plugin.process.wait_for_end(process, plugin.settings.grace)
     finally:
         plugin.kubelet.serve()
     limit = counted(plugin.settings.grace, "second")
     require(process.status is not None, f"the plugin is still running after {limit}", late=True)
-    return f"the plugin exited after {time.monotonic() - began:.1f} seconds"
+    return f"the plugin exited after {took:.1f} seconds"
 
 
 @check(
@@ -2916,13 +2915,11 @@ def ends_on_sigterm(plugin: PluginUnderTest) -> str:
     plugin.registration.connected()
     process = plugin.process.require_process()
     process.terminate()
-    began = time.monotonic()
-    plugin.process.wait(lambda: process.status is not None, plugin.settings.grace)
+    took = plugin.process.wait_for_end(process, plugin.settings.grace)
     status = process.status
     require(
         status is not None, f"the plugin is still running after {counted(plugin.settings.grace, 'second')}", late=True
     )
-    took = time.monotonic() - began
     require(not has_panicked(process), f"the plugin crashed: {process.crash}")
     plugin.process.wait(lambda: not process.descendants, LATER)
     require(

@@ -128,11 +128,9 @@ class DriverProcess(SubjectProcess):
         The status is None if the process is still running after its grace period.
         """
         assert self.running is not None, "it was started"  # noqa: S101 - for mypy
-        began = time.monotonic()
         self.running.terminate()
-        with suppress(StillRunningError):
-            self.running.wait(self._settings.grace)
-        return self.running.status, time.monotonic() - began
+        took = self.wait_for_end(self.running, self._settings.grace)
+        return self.running.status, took
 
     def stop(self) -> None:
         """End everything: the driver first, then the kubelet. An interrupt only shortens the wait for the driver."""
