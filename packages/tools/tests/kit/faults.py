@@ -135,6 +135,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("mounts-all-of-dev", CALM),
     ("keeps-half-a-call", ["allocates-each-device", "allocates-after-a-refusal", "keeps-its-answers"]),
     ("writes-one-file-for-all", CALM),
+    ("moves-one-link-for-all", ["allocates-each-device", "keeps-the-files-of-other-containers"]),
     ("file-mode", CALM),
     ("short-cdi-name", CALM),
     ("joins-names", CALM),

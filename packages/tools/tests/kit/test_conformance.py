@@ -76,6 +76,15 @@ def test_cdi_devices_that_vanish_are_found(directory: Path, monkeypatch: pytest.
     assert all("the CDI device ex.org/chip=c" in result.actual for result in report.failures)
 
 
+def test_a_cdi_device_that_is_rewritten_for_each_container_is_found(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.devices.CDI_DIRECTORIES", (directory / ".cdi",))
+    name = "keeps-the-files-of-other-containers"
+    report = faults.run_checks_on("rewrites-its-cdi-file", [name], faults.QUICK, directory)
+    assert "changed the CDI device ex.org/chip=c0, which" in report.result(name).actual
+
+
 def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -> None:
     report = faults.run_checks_on("never-registers", faults.NAMES, faults.SHORT["never-registers"], directory)
     first, *others = report.results

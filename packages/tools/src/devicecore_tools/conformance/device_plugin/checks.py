@@ -16,7 +16,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +32,7 @@ from devicecore_tools.conformance.device_plugin.devices import (
     REFUSAL,
     STARTING,
     allocate_request,
+    contents_of,
     health_changes,
     health_of,
 )
@@ -97,7 +97,6 @@ _EXCEPTION = re.compile(
 _CANCELED_AFTER = (0.001, 0.002, 0.003, 0.005, 0.01)  # seconds
 _SHORT_PAUSE = 0.3  # seconds
 _NOTICEABLE = 0.5  # seconds; calls that take less time may well wait for each other
-_MAX_FILES, _MAX_FILE = 64, 65_536  # files of a mounted directory, and bytes of a file
 _ALMOST_TWICE = 1.6  # times the usual time
 _LONG = 5.0  # seconds; a plugin checks its devices several times in this time
 _REFILLING = 3.0  # seconds for a list with devices to follow an empty one
@@ -1031,38 +1030,34 @@ def keeps_the_mounts_of_other_containers(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the small files that are mounted for a device do not change when another device is allocated, unless "
-    "they keep changing anyway",
+    expected="small files that are mounted for a device, links and CDI devices do not change when another device is "
+    "allocated, unless they keep changing anyway",
     clause="Mount.host_path: Path of the mount on the host. (api.proto) A container reads its files as long as it "
-    "runs, and must not find the settings of another container there.",
+    "runs, and must not find the settings of another container there. A container that is started again resolves its "
+    "paths and CDI devices again.",
 )
 def keeps_the_files_of_other_containers(plugin: PluginUnderTest) -> str:
-    """Allocate is called for a device, another one, and the first again. Each time, the first one's files are read."""
+    """A device, another one, and the first again are allocated. Each time, the first one's files are read."""
     first, second = plugin.lists.two_devices()
-    answers = allocate_or_skip(plugin, [first])
-    paths = sorted({mount.host_path for answer in answers for mount in answer.mounts})
-    before = _contents(paths)
-    does_not_apply_if(not before, "the plugin mounts no small files that exist on this machine")
-    allocate_or_skip(plugin, [second])
-    then = _contents(paths)
-    # Logs and counters change all the time, and do not change back.
-    allocate_or_skip(plugin, [first])
-    again = _contents(paths)
-    wrong = [path for path, text in before.items() if then.get(path) != text == again.get(path)]
-    require(not wrong, f"Allocate for {second} has changed {some(wrong)}, which the container of {first} reads")
+
+    def start(device: str) -> list[deviceplugin.ContainerAllocateResponse]:
+        answers = allocate_or_skip(plugin, [device])
+        if plugin.registration.connected().options.pre_start_required and not plugin.lists.starts_slowly:
+            with skipping(Failure):
+                plugin.lists.pre_start([device])
+        return answers
+
+    answer = start(first)[0]
+    before = contents_of(answer)
+    does_not_apply_if(not before, "the plugin gives no small files, links or CDI devices that this machine has")
+    start(second)
+    then = contents_of(answer)
+    start(first)
+    again = contents_of(answer)
+    # Logs and counters keep changing, and do not change back.
+    wrong = [name for name, content in before.items() if then.get(name) != content == again.get(name)]
+    require(not wrong, f"a container with {second} has changed {some(wrong)}, which a container with {first} uses")
     return f"{counted(len(before), 'file')} as before"
-
-
-def _contents(paths: Sequence[str]) -> Mapping[str, bytes]:
-    """Return the contents of the small files at these paths, and in the directories there, by path."""
-    found: dict[str, bytes] = {}
-    for place in (Path(one) for one in paths):
-        with suppress(OSError):  # it does not exist, or vanishes
-            for path in sorted(islice(place.iterdir(), _MAX_FILES)) if place.is_dir() else [place]:
-                status = path.stat()
-                if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE:
-                    found[str(path)] = path.read_bytes()
-    return found
 
 
 # For each part of a response, a function that returns what the container gets, by name.

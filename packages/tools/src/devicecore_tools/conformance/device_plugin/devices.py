@@ -5,14 +5,16 @@ Law: the first response for each single device is reused, and the responses are 
 
 import os
 import re
+import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 
 from attrs import define, field
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES, names_in
+from devicecore.adapters.cdi import CDI_DIRECTORIES, UnresolvableError, names_in, resolve
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
@@ -39,6 +41,7 @@ _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinatio
 _MAX_COMBINATIONS = 8  # of each kind, roughly: up to 15, because the step is a whole number
 _MAX_CHANGES = 20  # recorded answers
 _MAX_SOURCES = 200  # mounted paths
+_MAX_FILES, _MAX_FILE = 64, 65_536  # files of a mounted directory, and bytes of a file
 _SECRET = re.compile(r"token|secret|passw|credential|licen[cs]e|api_?key|(^|_)key($|_)", re.IGNORECASE)
 _MIN_SECRET = 8  # characters
 _CDI = "the CDI device "  # begins the entries for CDI devices among those for paths
@@ -443,6 +446,27 @@ def _exists(path: str, *, was_there: bool = True) -> bool:
         if any(path.removeprefix(_CDI) in names_in(Path(directory)) for directory in CDI_DIRECTORIES):
             return True
     return False
+
+
+def contents_of(answer: Answer) -> Mapping[str, object]:
+    """Return what the paths and CDI devices in an answer contain on this machine, by name.
+
+    Only the contents of small files, the targets of links and the edits of CDI devices are read.
+    """
+    found: dict[str, object] = {}
+    for name in (one.name for one in answer.cdi_devices):
+        with suppress(UnresolvableError):
+            found[f"the CDI device {name}"] = resolve(name, [*map(Path, CDI_DIRECTORIES)])
+    paths = [*(one.host_path for one in answer.devices), *(one.host_path for one in answer.mounts)]
+    for place in map(Path, paths):
+        with suppress(OSError):  # it does not exist, or vanishes
+            if place.is_symlink():
+                found[f"the link {place}"] = place.readlink()
+            for path in sorted(islice(place.iterdir(), _MAX_FILES)) if place.is_dir() else [place]:
+                status = path.stat()
+                if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE:
+                    found[f"the file {path}"] = path.read_bytes()
+    return found
 
 
 def _parts_of(answer: Answer) -> Mapping[str, frozenset[str]]:

@@ -139,6 +139,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "mounts-all-of-dev": "shows-no-nodes-of-other-devices",
     "keeps-half-a-call": "allocates-after-a-refusal",
     "writes-one-file-for-all": "keeps-the-files-of-other-containers",
+    "moves-one-link-for-all": "keeps-the-files-of-other-containers",
     "file-mode": "gives-valid-cdi-names-and-permissions",
     "short-cdi-name": "gives-valid-cdi-names-and-permissions",
     "joins-names": "gives-valid-cdi-names-and-permissions",

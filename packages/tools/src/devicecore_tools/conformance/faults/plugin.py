@@ -303,6 +303,11 @@ class Plugin:
                 devices_of_file = [{"name": f"c{number}", "containerEdits": {"env": ["A=1"]}} for number in range(3)]
                 content = {"cdiVersion": "0.6.0", "kind": "ex.org/chip", "devices": devices_of_file}
                 CDI_FILE.write_text(json.dumps(content if len(streamed) < 2 else {}))
+            if FAULT == "rewrites-its-cdi-file":
+                CDI_FILE.parent.mkdir(exist_ok=True)
+                edits = {"env": [f"CHIP={ids[0]}"]}
+                every = [{"name": f"c{number}", "containerEdits": edits} for number in range(3)]
+                CDI_FILE.write_text(json.dumps({"cdiVersion": "0.6.0", "kind": "ex.org/chip", "devices": every}))
             taken.update(ids)
             known = {device.ID for device in devices()}.issuperset(ids)
             if FAULT == "accepts-what-is-gone" and not known and ids == ["c0"]:
@@ -379,7 +384,7 @@ class Plugin:
                 api.Mount(host_path=shown, container_path="/run/chip", read_only=True),
                 *(own if FAULT == "mounts-the-first" else []),
                 *(fresh_mounts(ids) if FAULT in MOUNTING else []),
-                *([common_settings(ids)] if FAULT == "writes-one-file-for-all" else []),
+                *([common_settings(ids)] if FAULT in {"writes-one-file-for-all", "moves-one-link-for-all"} else []),
                 *([api.Mount(host_path="/opt/dev", container_path="/dev/")] if FAULT == "mounts-over-dev" else []),
                 *([api.Mount(host_path="/dev", container_path="/host/dev")] if FAULT == "mounts-all-of-dev" else []),
             ],
@@ -493,9 +498,13 @@ def fresh_mounts(ids: list[str]) -> list[api.Mount]:
 
 
 def common_settings(ids: list[str]) -> api.Mount:
-    """Write the settings of a container into a file that all containers mount."""
+    """Write the settings of a container into a file, or move a link, that all containers mount."""
     settings = DIRECTORY / ".settings"
-    settings.write_text(",".join(ids))
+    if FAULT == "moves-one-link-for-all":
+        settings.unlink(missing_ok=True)
+        settings.symlink_to(ids[0])
+    else:
+        settings.write_text(",".join(ids))
     return api.Mount(host_path=str(settings), container_path="/etc/chip/settings", read_only=True)
 
 
