@@ -95,6 +95,13 @@ def test_the_behavior_of_real_drivers_is_not_a_fault(habit: Fault, skipped: set[
     assert not report.exits
 
 
+def test_a_claim_that_stays_prepared_does_not_make_other_checks_undecided() -> None:
+    names = "keeps-a-claim-beside-many-others", "separates-shares-of-a-device"
+    report = run_on(habits.HasNoSharedDevice, checks_of(*names), None, QUICK)
+    assert_all_pass(report, names[1])
+    assert not report.undecided
+
+
 def test_only_must_checks_run_on_a_driver_with_slow_claims(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("devicecore_tools.conformance.dra.calls.SLOW_CLAIM", 0.2)
     names = "prepares-a-claim", "frees-the-device", "refuses-a-device-in-use", "prints-little"

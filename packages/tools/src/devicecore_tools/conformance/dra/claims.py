@@ -404,7 +404,8 @@ class Claims:
     @property
     def _taken_by_others(self) -> bool:
         """Whether other checks' claims hold devices, in which case a lack of devices is not the driver's limit."""
-        return any(claim.devices for claim in self._all if claim not in self._own)
+        others = (device for claim in self._all if claim not in self._own for device in claim.devices)
+        return any(device.key not in self.reserved for device in others)
 
     def stranger(self, claim: Claim, uid: str | None = None) -> Claim:
         """Return a claim with the same name but a different UID that is not on the API server."""

@@ -72,9 +72,10 @@ def _terminate(driver: DriverUnderTest) -> None:
     driver.registration.returns["terminated"] = driver.registration.after(driver.process.start)
 
 
-def _restart_kubelet(driver: DriverUnderTest) -> None:
-    """Restart the kubelet, which forgets all drivers and deletes the node's slices."""
-    _ = driver.registration.instance
+def _wait_until_calm(driver: DriverUnderTest) -> None:
+    """Wait until the driver would notice that its slices were deleted, in a new process if that is sooner."""
+    if driver.kubelet.newest is None:  # another check reports that the driver is not registered
+        return
     settle(driver)
     if not _is_calm(driver):
         driver.process.start()  # a new process writes nothing unless its slices have changed
@@ -83,6 +84,11 @@ def _restart_kubelet(driver: DriverUnderTest) -> None:
     if left > 0:
         driver.process.deadline += left  # without this time, a few drivers could not be judged
         driver.process.wait(lambda: _is_calm(driver), _STEADY * driver.settings.race)
+
+
+def _restart_kubelet(driver: DriverUnderTest) -> None:
+    """Restart the kubelet, which forgets all drivers and deletes the node's slices."""
+    _ = driver.registration.instance
     driver.slices.refresh()
     _end_watches(driver)
     driver.kubelet.stop()
@@ -202,6 +208,7 @@ REGISTRATION = Occurrence("the kubelet restarts and registers the driver again",
 KUBELET_RESTART = Occurrence(
     "the kubelet restarts and deletes the slices",
     _restart_kubelet,
+    before=_wait_until_calm,  # the process must keep running from the first parts of the event's checks on
     end=lambda driver: wait_republished(driver, driver.settings.republishing),
 )
 # A client pauses longer after each failure, so that it may be late in later checks. A restart resets the pauses.

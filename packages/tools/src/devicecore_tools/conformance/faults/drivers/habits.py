@@ -227,6 +227,15 @@ class NeedsAllItsDevices(GoodDriver):
         super().check_free(uid, results)
 
 
+class HasNoSharedDevice(GoodDriver):
+    """No device may be allocated several times."""
+
+    is_good = True
+
+    def devices(self) -> list[Json]:
+        return [one for one in super().devices() if not one.get("allowMultipleAllocations")]
+
+
 class HasOneDevice(GoodDriver):
     """The driver has one device, like a network driver on a node with a single card."""
 
