@@ -306,9 +306,14 @@ def test_a_node_is_not_read_from_standard_input(place: Path, capsys: Capsys) -> 
 
 def test_a_compressed_file_is_recognized(place: Path, capsys: Capsys) -> None:
     (place / "one.yaml.gz").write_bytes(gzip.compress((POD % 1).encode()))
-    for words in (["fits", "--node", str(place / "node.yaml")], ["why"], ["nodes"]):
-        assert main([*words, str(place / "one.yaml.gz")]) == 2
-        assert "one.yaml.gz: it is compressed: run gunzip first" in capsys.readouterr().err
+    for words in (
+        f"fits --node {place / 'node.yaml'} FILE",
+        "why FILE",
+        "nodes FILE",
+        "conformance driver --claims FILE true",
+    ):
+        assert main([str(place / "one.yaml.gz") if word == "FILE" else word for word in words.split()]) == 2
+        assert ": it is compressed: run gunzip first\n" in capsys.readouterr().err
 
 
 def test_the_output_of_doctor_is_a_description(place: Path, capsys: Capsys) -> None:

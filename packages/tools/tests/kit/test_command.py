@@ -88,6 +88,22 @@ def test_a_failed_should_check_fails_no_run_but_shows_the_output(tmp_path: Path)
     assert "1 failed (0 of severity must)" in ran.stdout
 
 
+def test_the_options_of_the_command_are_not_ours() -> None:
+    """As with docker run, our options come before the command, so that -- can be left out."""
+    ran = conformance(
+        "--only", "lists-devices-soon", sys.executable, "-c", "import sys; sys.exit(sys.argv[1])", "--list"
+    )
+    assert ran.returncode == 2
+    assert "--list" in ran.stdout
+
+
+def test_a_resource_that_the_plugin_does_not_register_is_compared_with_the_one_it_does() -> None:
+    options = ("--only", "lists-devices-soon", "--resource", "example.com/chp", "--starting", "3")
+    ran = conformance(*options, "--", sys.executable, PLUGIN, "{dir}")
+    said = "no plugin called Register for example.com/chp, but only example.com/chip registered in "
+    assert (ran.returncode, said in ran.stdout) == (1, True), ran.stdout
+
+
 def test_a_plugin_that_exits_at_once_cannot_be_run() -> None:
     ran = conformance("--", "sh", "-c", "echo no license; exit 3")
     assert ran.returncode == 2

@@ -216,13 +216,21 @@ class TestOverSockets:
 
     @pytest.mark.parametrize(
         ("program", "advice"),
-        [("my-plugin", "in this directory, write ./my-plugin"), ("/dev", "It is a directory; name")],
+        [
+            ("my-plugin", "in this directory, write ./my-plugin"),
+            ("/dev", "It is a directory; name"),
+            ("sub/data", "chmod \\+x, or write its interpreter"),
+            ("sub/text", "add a #! line"),
+        ],
     )
     def test_a_program_that_is_not_found_gets_advice(
         self, kubelet: Kubelet, program: str, advice: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         Path("my-plugin").touch(mode=0o755)
+        Path("sub").mkdir()
+        Path("sub/data").touch(mode=0o644)
+        Path("sub/text").touch(mode=0o755)
         with pytest.raises(CannotRunError, match=advice):
             kubelet.run_plugin(program)
 

@@ -24,7 +24,7 @@ _MOST_LONGER = 4.0  # on a busy machine, a run may take at most this many times 
 _OWN_START = 5.0  # at most this many seconds of this program's start count toward the time for the run
 
 
-@click.command()
+@click.command(context_settings={"allow_interspersed_args": False})  # options of COMMAND need no --
 @driver_options
 @choice_options
 @report_options
@@ -121,12 +121,12 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _objects(path: Path) -> list[Mapping[str, Any]]:
-    from devicecore.system.documents import read_documents
+    from devicecore.system.documents import read_documents, text_of
     from devicecore_tools.conformance.dra.environment import CLAIM_KINDS
     from devicecore_tools.testing.api_server.shapes import wrong_types
 
     found = []
-    for document in read_documents(path.read_text(encoding="utf-8"), str(path), unique_keys=True):
+    for document in read_documents(text_of(path.read_bytes(), str(path)), str(path), unique_keys=True):
         kind = document["kind"].text()
         document["spec"].mapping()
         document["status"].mapping()

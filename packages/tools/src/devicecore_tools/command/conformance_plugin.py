@@ -18,7 +18,7 @@ from devicecore_tools.command.conformance_options import (
 from devicecore_tools.command.output import complain
 
 
-@click.command()
+@click.command(context_settings={"allow_interspersed_args": False})  # options of COMMAND need no --
 @plugin_options
 @choice_options
 @report_options

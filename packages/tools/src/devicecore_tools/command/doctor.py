@@ -168,6 +168,8 @@ def _refuse_word(word: str, *, watch: bool) -> NoReturn:
         advice = f"To set the time between reports, write --interval {word}."
     elif word == "help":
         advice = "To show the help, run: devicecore doctor --help"
+    elif not Path(word).exists():
+        advice = f"To read about a Node of a cluster, write --node-name {word} --kubeconfig FILE."
     else:
         advice = f"To read it, write {'--checkpoint' if Path(word).is_file() else '--root'} {word}."
     raise click.UsageError(f"expected options only, got {word!r}. {advice}")

@@ -3,6 +3,7 @@
 Law: the output of the process is kept, and after `stop` no process, thread or pipe of its session remains.
 """
 
+import errno
 import os
 import re
 import shlex
@@ -63,11 +64,11 @@ class CannotRunError(PluginProcessError):
     cause: str
 
     def __str__(self) -> str:
-        return f"cannot run `{shlex.join(self.command)}`: {self.cause}{_hint(self.command)}"
+        return f"cannot run `{shlex.join(self.command)}`: {self.cause}{_hint(self.command, self.cause)}"
 
 
-def _hint(command: Sequence[str]) -> str:
-    """Return advice for a command whose words are in one string, or that is a file here or a directory."""
+def _hint(command: Sequence[str], cause: str) -> str:
+    """Return advice for a command that cannot be run as it is written, or an empty string."""
     program = command[0] if command else ""
     if len(command) == 1 and len(program.split()) > 1:
         return ". It is a single word that contains spaces: pass each word as a separate argument"
@@ -75,7 +76,15 @@ def _hint(command: Sequence[str]) -> str:
         return ". It is a directory; name the program in it"
     if program and "/" not in program and Path(program).is_file():
         return f". To run the file in this directory, write ./{program}"
+    if Path(program).is_file() and cause in _NOT_A_PROGRAM:
+        return f". {_NOT_A_PROGRAM[cause]}"
     return ""
+
+
+_NOT_A_PROGRAM = {
+    os.strerror(errno.EACCES): "Make the file executable with chmod +x, or write its interpreter first, such as python",
+    os.strerror(errno.ENOEXEC): "Write its interpreter first, such as python, or add a #! line to the file",
+}
 
 
 @frozen

@@ -139,7 +139,8 @@ class PluginRegistration:
             self._lost = self.lost_stream = ""
             return connection
         if not any(registration.answered for registration in self.kubelet.registrations):
-            raise Skip("the plugin did not register successfully")
+            silence = "" if self.kubelet.registrations else f": {self.kubelet.silence} in {self.kubelet.directory}"
+            raise Skip(f"the plugin did not register successfully{silence}")
         self.process.wait_for_exit()
         return self.restarted()
 

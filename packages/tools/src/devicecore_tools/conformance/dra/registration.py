@@ -85,7 +85,7 @@ class DriverRegistration:
         """The first instance that was found, whether registered or refused. Raises Skip if no instance was found."""
         first = self.wait_for_first()
         if first is None:
-            raise Skip("the driver created no registration socket")
+            raise Skip(f"the driver created no registration socket in {self.environment.registry}")
         return first
 
     @property
