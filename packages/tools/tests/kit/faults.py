@@ -31,6 +31,7 @@ SHORT = {
     "registers-each-five-seconds": evolve(QUICK, alone=11),
     "repeats-its-list": evolve(QUICK, alone=12),
     "blames-all-devices": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
+    "one-copy-of-a-slow-device-is-sick": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "one-copy-is-sick": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "drops-sick-devices": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "lists-nothing-while-sick": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
@@ -217,6 +218,10 @@ HEALTH_FAULTS: list[tuple[str, list[str]]] = [
     ("refuses-what-has-recovered", [*HEALTH, *SICK]),
     ("blames-all-devices", [*HEALTH, "keeps-other-devices-healthy"]),
     ("one-copy-is-sick", [*HEALTH, "reports-the-health-of-each-copy"]),
+    (
+        "one-copy-of-a-slow-device-is-sick",
+        ["allocates-each-device", *HEALTH, "reports-the-health-of-each-copy"],
+    ),
     ("drops-sick-devices", [*HEALTH, "lists-sick-devices"]),
     ("lists-nothing-while-sick", [*HEALTH, "lists-others-while-a-device-is-sick", "lists-sick-devices"]),
     ("waits-for-sick-devices", [*HEALTH, *SICK]),

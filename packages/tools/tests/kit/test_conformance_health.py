@@ -6,7 +6,7 @@ import pytest
 from attrs import evolve
 from devicecore_tools.conformance import Verdict
 from tests.conformance.harness import mostly_slow
-from tests.kit.faults import HEALTH, HEALTH_FAULTS, QUICK, assert_found, run_checks_on
+from tests.kit.faults import HEALTH, HEALTH_FAULTS, NAMES, QUICK, SHORT, SICK, assert_found, run_checks_on
 
 
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(HEALTH_FAULTS), ids=[fault for fault, _ in HEALTH_FAULTS])
@@ -27,6 +27,16 @@ def test_a_plugin_whose_only_device_is_sick_has_no_other_to_allocate(directory: 
     report = run_checks_on("has-one-device", [*HEALTH, name], settings, directory)
     assert report.passed
     assert report.result(name).verdict is Verdict.SKIPPED
+
+
+def test_the_checks_that_apply_to_a_quick_plugin_apply_to_a_slow_one(directory: Path) -> None:
+    """Few calls are made to a plugin that was slow once, but they must not leave out what the plugin does."""
+    names = ["allocates-each-device", *(name for name in NAMES if name.startswith(("gives-", "allocates-")))]
+    names += [*HEALTH, *SICK, "reports-a-later-change-of-health"]
+    reports = [run_checks_on(fault, names, SHORT["one-copy-is-sick"], directory) for fault in ("", "slow-at-first")]
+    quick, slow = ([one.name for one in report.not_applicable] for report in reports)
+    assert slow == quick
+    assert not reports[1].failures
 
 
 def test_a_plugin_that_reports_nothing_is_blamed_although_the_undo_command_fails(directory: Path) -> None:

@@ -111,6 +111,7 @@ _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([
 _CDI_ANNOTATION = "cdi.k8s.io/"
 _STOPPED = (0, -signal.SIGTERM, 128 + signal.SIGTERM)  # a shell adds 128
 HEALTHS = ("Healthy", "Unhealthy")
+_NO_CHANGE = "no change of health was listed as it should be (reports-a-change-of-health)"
 
 MUST, SHOULD, INFO = Severity.MUST, Severity.SHOULD, Severity.INFO
 
@@ -397,7 +398,8 @@ def allocates_all_devices(plugin: PluginUnderTest) -> str:
 )
 def allocates_more_than_two_devices(plugin: PluginUnderTest) -> str:
     """Allocate is called for one container with two devices, and then with all healthy devices, or with 64 of them."""
-    ids = plugin.lists.healthy
+    plugin.lists.two_devices()
+    ids = plugin.lists.every_healthy
     does_not_apply_if(len(ids) < 3, f"the plugin has only {counted(len(ids), 'healthy device')}")
     allocate_or_skip(plugin, ids[:2])
     with (
@@ -532,7 +534,7 @@ def explains_its_refusals(plugin: PluginUnderTest) -> str:
     try:
         plugin.lists.allocate([UNKNOWN_DEVICE])
     except CallFailedError as error:
-        does_not_apply_if(error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, "the plugin did not answer")
+        skip_if(error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, "the plugin did not answer")
         require(error.details and not _EXCEPTION.search(error.details), f"the message is {error.details!r}")
         return f"the message is {error.details!r}"
     raise DoesNotApply("the plugin does not refuse an unknown id")
@@ -681,8 +683,8 @@ def gives_nodes_by_id(plugin: PluginUnderTest) -> str:
     unknown = sorted(together - frozenset().union(*single))
     require(
         not unknown,
-        f"the answer for all devices contains {some(unknown)}, which is in no answer for a single device: the node "
-        "depends on the position in the request, not on the id",
+        f"the answer for all devices contains {some(unknown)}, which is in no answer for a single device: the nodes "
+        "do not depend on the ids alone, but on their positions or on earlier calls",
     )
     own = dict(zip(plugin.lists.healthy, single, strict=True))
     for ids in plugin.lists.combinations():
@@ -2136,9 +2138,10 @@ def _health_changes(plugin: PluginUnderTest, connection: PluginConnection) -> Ma
     _wait_for_devices(plugin, connection)
     before = health_of(plugin.lists.devices)
     skip_if(not before, "the plugin lists no device")
-    former: dict[str, deviceplugin.ContainerAllocateResponse] = {}
     with suppress(Skip):
-        former.update({device: plugin.lists.alone(device) for device in plugin.lists.healthy[:_RESTARTED]})
+        for device in plugin.lists.healthy[:_RESTARTED]:
+            plugin.lists.alone(device)
+    former = {id_: one for id_, one in plugin.lists.known_answers.items() if before.get(id_) == HEALTHS[0]}
     number, exits, registered = connection.list_count, len(plugin.process.exits), len(plugin.kubelet.registrations)
 
     def newer() -> list[PluginConnection]:
@@ -2279,7 +2282,7 @@ def _preferred_while_sick(plugin: PluginUnderTest, _: object) -> int:
 
 def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
     plugin.registration.require_pre_start()
-    ids = [device for device in plugin.lists.healthy if device in former]
+    ids = _still_healthy(plugin, former)
     for device in ids:
         allocate_or_skip(plugin, [device])
         with in_context(f"for {device}, which is healthy"):
@@ -2289,7 +2292,7 @@ def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplug
 
 def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
     owner = owners_of(former)
-    left = [device for device in plugin.lists.healthy if device in former]
+    left = _still_healthy(plugin, former)
     # As long as a kubelet waits, it admits no other pod, so a plugin that answers quickly must keep doing so.
     patience, slowest = plugin.settings.timeout if plugin.lists.is_quick else PATIENCE, plugin.lists.slowest
     for device in left:
@@ -2302,6 +2305,12 @@ def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, devicepl
             lost = _paths(former[device]) - _paths(answers[0])
             require(not lost, f"the answer lacks {some(sorted(lost))}")
     return len(left)
+
+
+def _still_healthy(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> list[str]:
+    """Return up to eight of the devices in `former` that are healthy, or two if the plugin is slow."""
+    ids = [device for device in plugin.lists.every_healthy if device in former]
+    return ids[: 2 if plugin.lists.needs_few else _RESTARTED]
 
 
 def _problem_of(plugin: PluginUnderTest, command: str) -> str:
@@ -2394,12 +2403,22 @@ def keeps_other_devices_healthy(plugin: PluginUnderTest) -> str:
     """After --provoke-health has changed the health of a device, the other devices in the list are counted."""
     _require_provocation(plugin)
     if plugin.seen.health_changes is None:
-        raise Skip("the plugin has listed no change of health")
+        raise Skip(_NO_CHANGE)
     spared = plugin.seen.spared
     if spared is None:
         raise DoesNotApply("the devices share their nodes, or there is only one")
     require(spared, f"all devices have changed: {_changed(plugin.seen.health_changes)}")
     return f"{counted(spared, 'device')} still healthy"
+
+
+def _require_known(plugin: PluginUnderTest) -> None:
+    """Require that a device whose health has changed was allocated before that.
+
+    Raises NotYet otherwise, because the device is allocated when it has recovered, and then changes once more.
+    """
+    changed = plugin.seen.health_changes or {}
+    if not changed.keys() & plugin.lists.known_answers.keys():
+        raise NotYet(f"{some(sorted(changed))} was not allocated before its health changed")
 
 
 def _healthy_copies(
@@ -2438,9 +2457,11 @@ def reports_the_health_of_each_copy(plugin: PluginUnderTest) -> str:
     """After --provoke-health has made a device unhealthy, the health of devices with the same nodes is read."""
     _require_provocation(plugin)
     if plugin.seen.health_changes is None:
-        raise Skip("the plugin has listed no change of health")
+        raise Skip(_NO_CHANGE)
     if plugin.seen.copies is None:
-        raise DoesNotApply("no unhealthy device has copies")
+        _require_known(plugin)
+        number = len(plugin.lists.known_answers)
+        raise DoesNotApply(f"no unhealthy device has copies among the {counted(number, 'device')} that were allocated")
     healthy = [f"{id_} is healthy, but has the nodes of {sick}" for id_, sick in plugin.seen.copies.items()]
     require(not healthy, some(healthy))
     return "all copies are unhealthy"
@@ -2457,7 +2478,7 @@ def lists_sick_devices(plugin: PluginUnderTest) -> str:
     """After --provoke-health has removed devices from the list, their device nodes are looked up on this machine."""
     _require_provocation(plugin)
     if plugin.seen.health_changes is None:
-        raise Skip("the plugin has listed no change of health")
+        raise Skip(_NO_CHANGE)
     text = f"{some(plugin.seen.dropped)} is no longer listed, but its device nodes exist"
     require(not plugin.seen.dropped, text)
     return "no device is missing that still exists"
@@ -2474,7 +2495,7 @@ def lists_others_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     """After --provoke-health has changed a device, the nodes of devices that are no longer listed are looked up."""
     _require_provocation(plugin)
     if plugin.seen.health_changes is None:
-        raise Skip("the plugin has listed no change of health")
+        raise Skip(_NO_CHANGE)
     spared, dropped = plugin.seen.spared, plugin.seen.dropped
     if spared is None:
         raise DoesNotApply("the devices share their nodes, or there is only one")
@@ -2494,7 +2515,7 @@ def is_quiet_while_a_device_is_sick(plugin: PluginUnderTest) -> str:
     _require_provocation(plugin)
     plugin.process.require_process()
     if plugin.seen.while_sick is None:
-        raise Skip("the plugin has listed no change of health, or has ended its stream after it")
+        raise Skip(_NO_CHANGE)
     text = _require_quiet(plugin.seen.sick)
     lists = f"{counted(plugin.seen.repeats_while_sick, 'list')} in {_IDLE:g} seconds said nothing new"
     require(plugin.seen.repeats_while_sick <= _MAX_SICK_REPEATS, lists)
@@ -2518,10 +2539,12 @@ def refuses_a_device_that_is_gone(plugin: PluginUnderTest) -> str:
     _require_provocation(plugin)
     seen = (plugin.seen.while_sick or {}).get("gone")
     if seen is None:
-        raise Skip("the plugin has listed no change of health, or has ended its stream after it")
+        raise Skip(_NO_CHANGE)
     if isinstance(seen, Failure | Skip):
         raise seen
-    does_not_apply_if(seen == 0, "no device that was allocated before has changed")
+    if seen == 0:
+        _require_known(plugin)
+        raise DoesNotApply("no device that was allocated before has changed")
     return f"{counted(seen, 'device')} refused, or given as before"
 
 
@@ -2533,7 +2556,7 @@ def _seen_while_sick(plugin: PluginUnderTest, method: str) -> int:
     _require_provocation(plugin)
     seen = (plugin.seen.while_sick or {}).get(method)
     if seen is None:
-        raise Skip("the plugin has listed no change of health, or has ended its stream after it")
+        raise Skip(_NO_CHANGE)
     if isinstance(seen, Failure | Skip):
         raise seen
     does_not_apply_if(seen == 0, "after the command, no device that was allocated before is healthy")
@@ -2688,6 +2711,14 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
     return f"{counted(len(worse), 'device')} healthy again"
 
 
+def _require_recovery(plugin: PluginUnderTest) -> None:
+    """Raise Skip unless a device has recovered, and DoesNotApply if none had to."""
+    does_not_apply_if(not plugin.settings.undo_health, "there is no command to undo a change of health (--undo-health)")
+    are_worse = any(health != HEALTHS[0] for health in (plugin.seen.health_changes or {"": ""}).values())
+    does_not_apply_if(not are_worse, "the command has made no device unhealthy")
+    skip_if(not plugin.seen.recovered, "no device has recovered (reports-a-recovery-of-health)")
+
+
 @check(
     MUST,
     expected="an answer with the same device nodes and CDI devices as before; a node that no longer exists may be "
@@ -2697,7 +2728,7 @@ def reports_a_recovery_of_health(plugin: PluginUnderTest) -> str:
 def allocates_a_device_that_has_recovered(plugin: PluginUnderTest) -> str:
     """After a recovery, Allocate is called for the devices that have recovered."""
     _require_provocation(plugin)
-    does_not_apply_if(not plugin.seen.recovered, "no device has recovered")
+    _require_recovery(plugin)
     health = health_of(plugin.lists.devices)
     ids = [device for device in plugin.seen.recovered if health.get(device) == HEALTHS[0]][:_RESTARTED]
     skip_if(not ids, "the devices that had recovered are no longer healthy")
@@ -2723,7 +2754,7 @@ def allocates_a_device_that_has_recovered(plugin: PluginUnderTest) -> str:
 def reports_a_later_change_of_health(plugin: PluginUnderTest) -> str:
     """After a recovery, the --provoke-health command is run again, and the same stream is watched."""
     _require_provocation(plugin)
-    does_not_apply_if(not plugin.seen.recovered, "no device has recovered, so none can change again")
+    _require_recovery(plugin)
     changes, former = _health_changes(plugin, plugin.registration.connected()), plugin.seen.health_changes or {}
     same = changes.keys() & former.keys()
     require(same, f"the command had changed other devices before: {_changed(former)}; now, {_changed(changes)}")

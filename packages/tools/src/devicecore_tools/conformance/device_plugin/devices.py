@@ -36,7 +36,6 @@ _MAX_SINGLE_DEVICES = 64  # devices that are allocated one by one
 _MAX_ANSWERS = 16 * 1024 * 1024  # bytes; the total of the answers for single devices, which are kept for comparison
 _SHORTEST_CALL = 0.1  # seconds
 _SLOW_CALL = 2.0  # seconds; if a call takes longer, a few devices must suffice
-_FEW = 2  # devices
 _QUICK_CALL = 0.3  # seconds; if a call to Allocate takes longer, few combinations of devices must suffice
 _MAX_COMBINATIONS = 8  # of each kind, roughly: up to 15, because the step is a whole number
 _MAX_CHANGES = 20  # recorded answers
@@ -79,6 +78,7 @@ class ListedDevices:
         starts_nothing: whether a call to PreStartContainer got no answer at all.
         answered: each method, with its request, that the plugin has answered without an error.
         check: the name of the check that is running.
+        needs_few: whether that check should make few calls, because the plugin is slow.
         changes: what has changed in a later answer to Allocate for the same ids. Each entry is the part of the answer
             and a sentence.
         sources: for each mounted path and CDI device that existed when it was given, the ids for which it was given.
@@ -107,6 +107,7 @@ class ListedDevices:
     starts_nothing: bool = False
     answered: set[tuple[str, bytes]] = field(factory=set)
     check: str = ""
+    needs_few: bool = False
     changes: list[tuple[str, str]] = field(factory=list)
     compared: int = 0
     sources: dict[str, str] = field(factory=dict)
@@ -121,7 +122,6 @@ class ListedDevices:
     _looked_into: deviceplugin.ListAndWatchResponse | None = None
     _healthy: list[str] = field(factory=list)
     _waited_for_healthy: bool = False
-    _needs_few: bool = False
 
     def require_list(self) -> PluginConnection:
         """Wait for the first list and return the connection. Raises Skip if there is no list."""
@@ -160,8 +160,20 @@ class ListedDevices:
         ids = self._healthy_ids(self.require_list()) if self.devices else []
         if not ids:
             raise NotYet("the plugin lists no healthy device")
-        step = -(-len(ids) // (_FEW if self._needs_few else _MAX_SINGLE_DEVICES))
-        return ids[::step]
+        if self.needs_few and len(ids) > 2:
+            return [ids[0], self._different_from(ids)]
+        return ids[:: -(-len(ids) // _MAX_SINGLE_DEVICES)]
+
+    def _different_from(self, ids: Sequence[str]) -> str:
+        """Return a device with another answer than the first one, if known: many checks do not apply to equal ones."""
+        parts = {id_: _parts_of(answer) for id_, answer in self.known_answers.items()}
+        first = parts.get(ids[0])
+        return next((id_ for id_ in ids[1:] if id_ in parts and parts[id_] != first), ids[-1])
+
+    @property
+    def known_answers(self) -> dict[str, Answer]:
+        """The first answer for each device that was allocated alone so far."""
+        return {id_: Answer.FromString(one) for id_, one in self._singles.items()}
 
     @property
     def every_healthy(self) -> list[str]:
@@ -170,7 +182,7 @@ class ListedDevices:
 
     def begin(self, check: str) -> None:
         """Note the name of the check that begins, and how many devices must suffice for it."""
-        self.check, self._needs_few = check, self.starts_slowly or not self.is_quick
+        self.check, self.needs_few = check, self.starts_slowly or not self.is_quick
 
     def wait_for_devices(self) -> None:
         """If the plugin has allocated a device before, wait until it lists a healthy one.
@@ -196,6 +208,8 @@ class ListedDevices:
     def two_devices(self) -> tuple[str, str]:
         """Return two healthy devices. Raises Skip if there is only one healthy device."""
         ids = self.healthy
+        others = {device.ID for device in self.first or () if device.health == "Healthy"}.difference(ids)
+        skip_if(len(ids) == 1 and others, f"{some(sorted(others))} is no longer healthy")
         does_not_apply_if(len(ids) == 1, "the plugin has only one healthy device")
         return ids[0], ids[-1]
 

@@ -213,7 +213,7 @@ class Claims:
     def rivals(self) -> tuple[SliceDevice, SliceDevice]:
         """Two free devices that cannot be allocated at the same time, because a counter does not suffice for both.
 
-        Raises DoesNotApply if there are no such devices.
+        Raises Skip if there are no such devices.
         """
         taken = {device.key for device in self._taken}
         free = [one for one in self.usable if one.consumes_counters and not one.is_shared and one.key not in taken]
@@ -224,7 +224,7 @@ class Claims:
                 is_other = second.key != first.key and second.pool == first.pool
                 if is_other and sets & {name for name, _ in second.value.counters} and not self._fits(second, first):
                     return first, second
-        raise DoesNotApply("no free devices compete for counters")
+        raise (DevicesInUse if self._taken_by_others else DoesNotApply)("no free devices compete for counters")
 
     @property
     def free_devices(self) -> list[SliceDevice]:

@@ -101,7 +101,7 @@ def devices() -> list[api.Device]:  # noqa: C901, PLR0912 - every fault is a bra
             ids.append("c" * 64)
         case "new-ids":
             ids = [f"{id_}-{os.getpid()}" for id_ in ids]
-        case "lists-copies" | "one-copy-is-sick":
+        case "lists-copies" | "one-copy-is-sick" | "one-copy-of-a-slow-device-is-sick":
             ids = ["c0-0", "c0-1", "c1-0"]
         case "odd-health":
             health = "healthy"
@@ -282,6 +282,8 @@ class Plugin:
                     return answer
                 case "answers-few" if len(ids) > 2:
                     return answer
+                case "slow-at-first" | "one-copy-of-a-slow-device-is-sick" if not taken:
+                    time.sleep(2.2)
                 case "allocates-slowly":
                     time.sleep(1.2)
                 case "dies" if not ids:

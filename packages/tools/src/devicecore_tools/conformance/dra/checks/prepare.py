@@ -65,6 +65,7 @@ TWO_DEVICES = (((2,), "one request for two devices"), ((1, 1), "two requests"))
 _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 10  # calls
 _BINDING = 10.0  # seconds
+_FIRST_STATUS = 1.0  # seconds from the answer to the first entry in status.devices
 _STATUS = 2.0  # seconds from the first entry in status.devices to the last
 _NAME_MAX = 255  # bytes in a file name
 METADATA_DIRECTORY = "/dra-device-metadata/"
@@ -1270,6 +1271,7 @@ def reports_the_status_of_each_device(driver: DriverUnderTest) -> str:
         own = driver.registration.name
         return {(one["pool"], one["device"]) for one in status.get("devices") or () if one["driver"] == own}
 
+    driver.process.wait_fairly(entries, _FIRST_STATUS)
     does_not_apply_if(not entries(), "the driver writes no status of devices")
     wanted = {device.key: str(device) for device in claim.devices}
     driver.process.wait_fairly(lambda: wanted.keys() <= entries(), _STATUS)

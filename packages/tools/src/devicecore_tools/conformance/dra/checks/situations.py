@@ -151,6 +151,7 @@ class Situation:
                     edits = require_edits(driver, names, f"with {form.name}, ")
                 mounted = [path for path in own_paths(driver, names) if Path(path).exists()]
                 self.known.append(Known(form.name, claim, answer, edits, mounted, standing))
+        skip_if(not self.known, "no claim was prepared before the event")
 
     @staticmethod
     def _answers(driver: DriverUnderTest, claims: Sequence[Claim]) -> list[Rows]:

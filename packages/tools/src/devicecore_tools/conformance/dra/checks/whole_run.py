@@ -17,7 +17,7 @@ from devicecore_tools.conformance.dra.checks.call_watch import (
 from devicecore_tools.conformance.dra.checks.cdi import own_files
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
 from devicecore_tools.conformance.dra.steps import at_the_end
-from devicecore_tools.conformance.model import Severity, does_not_apply_if, require, some
+from devicecore_tools.conformance.model import Severity, require, skip_if, some
 
 MUST, SHOULD = Severity.MUST, Severity.SHOULD
 
@@ -96,7 +96,7 @@ def leaves_nothing_of_unprepared_claims(driver: DriverUnderTest) -> str:
 def prepares_later_claims_as_fast(driver: DriverUnderTest) -> str:
     """The time for a claim for one device is compared for the first and last claims of each process of the driver."""
     found = [took for took in watch_of(driver).took.values() if len(took) >= _MEASURED]
-    does_not_apply_if(not found, f"no process has prepared {_MEASURED} claims for one device")
+    skip_if(not found, f"no process has prepared {_MEASURED} claims for one device")
     text = ""
     for took in found:
         pairs = [([one.after for one in took[:_COMPARED]], [one.after for one in took[-_COMPARED:]])]
