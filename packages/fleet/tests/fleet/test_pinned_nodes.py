@@ -95,7 +95,10 @@ def test_the_node_and_its_topology_show_cpus_and_memory(world: World) -> None:
         ("machine: {sockets: 2}\n  cpu: 8", "expected no value, because `machine` determines it"),
         ("machine: {cores: 2}", "expected one of sockets"),
         ("machine: {sockets: 2}\n  numaNodes: 3", "expected the machine's number of NUMA nodes: 2"),
-        ("machine: {sockets: 2}\n  kubelet: {cpuManagerPolicy: static}", "unable to determine reserved CPU resources"),
+        (
+            "machine: {sockets: 2}\n  kubelet: {cpuManagerPolicy: static}",
+            "].kubelet: [cpumanager] unable to determine reserved CPU",
+        ),
         ("machine: {sockets: 2}\n  kubelet: {maxPods: 3}", "there is no such field"),
     ],
 )

@@ -402,6 +402,8 @@ def test_an_object_of_another_kind_is_refused_where_it_is(place: Path, capsys: C
         ("{devices: {requests: [{name: a, exacly: {}}]}}", "requests[0].exacly: there is no such field; expected"),
         ("{devices: {requests: [{name: a, exactly: {selector: []}}]}}", "exactly.selector: there is no such field;"),
         ("{devices: {requests: [{name: a, firstAvailable: [{counts: 2}]}]}}", "firstAvailable[0].counts: there is no"),
+        ("{devices: {requests: [{name: GPU_1, exactly: {}}]}}", "expected a DNS name such as gpu, got 'GPU_1'"),
+        ("{devices: {requests: [{name: a, exactly: {allocationMode: all}}]}}", "expected ExactCount or All, got 'all'"),
     ],
 )
 @pytest.mark.parametrize("kind", ["ResourceClaim", "ResourceClaimTemplate"])
@@ -412,6 +414,14 @@ def test_a_misspelled_field_of_a_claim_is_named(kind: str, spec: str, field: str
     (place / "typo.yaml").write_text(text)
     assert run(place, "why", "typo.yaml", "--slices", "slices.json") == 2
     assert field in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("version", ["v1", "resources.k8s.io/v1"])
+def test_a_claim_of_no_api_group_is_refused(version: str, place: Path, capsys: Capsys) -> None:
+    text = f"apiVersion: {version}\nkind: ResourceClaim\nmetadata: {{name: t}}\nspec: {{devices: {{}}}}\n"
+    (place / "typo.yaml").write_text(text)
+    assert run(place, "why", "typo.yaml", "--slices", "slices.json") == 2
+    assert f"apiVersion: expected resource.k8s.io/v1, got '{version}'" in capsys.readouterr().err
 
 
 def test_a_claim_is_not_a_pod(place: Path, capsys: Capsys) -> None:

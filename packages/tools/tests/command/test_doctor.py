@@ -272,6 +272,8 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
             ["--claims", "docs/nodes/leak/pods.json"],
             "it contains API objects; expected the kubelet's dra_manager_state.",
         ),
+        (["--cdi-dir", "/no/cdi"], "--cdi-dir: /no/cdi: there is no such directory."),
+        (["--cdi-dir", __file__], "it is a file; expected a directory."),
         (["help"], "expected options only, got 'help'. To show the help, run: devicecore doctor --help"),
         (["--html", "/dev/null"], "--html: /dev/null is a directory, a pipe or a device; expected the name of a file."),
         (["--svg", "/nowhere/x.svg"], "--svg: there is no directory /nowhere."),

@@ -209,7 +209,8 @@ def _managers(group: Value) -> tuple[ManagerSettings | None, Topology | None, Ma
     try:
         policies = read_policies(configuration, machine.data)
     except NumaError as error:
-        machine.refuse(str(error), error)
+        is_of_machine = str(error).startswith("the machine:") or kubelet.data is None
+        (machine if is_of_machine else kubelet).refuse(str(error), error)
     settings = ManagerSettings(configuration=configuration, machine=machine.data)
     return settings, policies.topology, *node_sizes(policies)
 

@@ -12,9 +12,10 @@ import click
 from attrs import evolve, frozen
 
 from devicecore.domain.allocation import Release, UnallocatedClaim, claim_of
-from devicecore.domain.documents import Value
+from devicecore.domain.documents import Value, described
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod, PodUid
+from devicecore.domain.names import is_dns_label
 from devicecore.domain.objects import pod_of
 from devicecore.domain.text import foreign_text
 from devicecore_tools.budget import Budget
@@ -130,20 +131,29 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
 
 
 def refuse_misspelled_request(claim: Value) -> None:
-    """Refuse a claim or a template with a misspelled field, as kubectl does.
+    """Refuse a claim or a template with a misspelled field or value, as kubectl and an API server do.
 
     Without this check, a request with `exacly` or `selector` would ask for something else.
     """
     from devicecore_tools.doctor.reading.large_documents import refuse_misspelled
 
+    version = claim["apiVersion"]
+    if version.data is not None and version.text().partition("/")[0] != _GROUP:
+        version.refuse(f"expected {_GROUP}/v1, got {described(version.data)}")
     spec = claim["spec"]["spec"] if claim["kind"].data == "ResourceClaimTemplate" else claim["spec"]
     refuse_misspelled(spec, ("devices",))
     refuse_misspelled(spec["devices"], ("requests", "constraints", "config"))
     for request in spec["devices"]["requests"].sequence():
         for one in (request, request["exactly"], *request["firstAvailable"].sequence()):
             refuse_misspelled(one, _FIELDS_OF_REQUEST)
+            if one["name"].data is not None and not is_dns_label(one["name"].text()):
+                one["name"].refuse(f"expected a DNS name such as gpu, got {described(one['name'].data)}")
+            if (mode := one["allocationMode"].text("")) not in _MODES:
+                one["allocationMode"].refuse(f"expected ExactCount or All, got {foreign_text(mode, 50)!r}")
 
 
+_GROUP = "resource.k8s.io"
+_MODES = ("", "ExactCount", "All")
 _FIELDS_OF_REQUEST = (
     "name",
     "exactly",

@@ -120,6 +120,9 @@ def node_sources(**options: object) -> "NodeSources":
     check_places(options)
     if options.pop("more_slices", ()):
         raise click.UsageError("--slices can be repeated only for a claim or a pod that waits for a node.")
+    named = options.get("cdi_directories")
+    for place in named if isinstance(named, tuple) else ():
+        _refuse_missing_directory(place)
     claims = options.get("claims")
     if isinstance(claims, str) and _is_api_object(claims):
         expected = "expected the kubelet's dra_manager_state. ResourceClaims go to --resourceclaims"
@@ -156,6 +159,12 @@ def check_places(options: Mapping[str, object]) -> None:
             wanted = "it contains API objects; expected a kubelet's checkpoint. Pods go to --pods, and a Node to --node"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
+
+
+def _refuse_missing_directory(place: str) -> None:
+    if not os.path.isdir(place):  # noqa: PTH112 - as in `check_places`
+        problem = missing_file(place, "directory") or "it is a file; expected a directory"
+        raise click.UsageError(f"--cdi-dir: {place}: {problem}.")
 
 
 def _is_api_object(file: str) -> bool:

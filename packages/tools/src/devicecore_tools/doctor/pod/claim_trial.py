@@ -813,7 +813,9 @@ class ClaimTrial:
         if filters is not None:
             served = [name for name in resources if name not in plugins]
             if node.name not in self._objects.machines and (lacking := filters.needs_node(served, claims)):
-                why = f"no Node was read, so it is unknown whether the node has {lacking}: {_GET_NODES}"
+                known = listed(sorted(self._objects.machines), 3)
+                unread = f"Node {node.name} was not read, only {known}" if known else "no Node was read"
+                why = f"{unread}, so it is unknown whether the node has {lacking}: {_GET_NODES}"
                 return ClaimAnswer(node, NoAllocation(why, is_unknown=True))
             try:
                 out = tuple(filters.obstacles(machine, served))
