@@ -179,7 +179,7 @@ def test_the_action_tests_dra_drivers(tmp_path: Path) -> None:
 def test_the_action_fails_with_a_faulty_plugin_and_keeps_its_reports(tmp_path: Path) -> None:
     ran, outputs = action(tmp_path, command=f"'{sys.executable}' '{PLUGIN}' {{dir}} by-position", options=QUICK)
     assert ran.returncode == 1
-    assert '<testsuite name="devicecore conformance" tests="9" failures="1"' in (
+    assert '<testsuite name="devicecore conformance" tests="10" failures="1"' in (
         tmp_path / "workspace" / outputs["junit"]
     ).read_text(encoding="utf-8")
 

@@ -34,4 +34,4 @@ def test_our_plugins_pass_every_check() -> None:
         assert report.subject == "example.com/gpu, 10 devices"
     # Simulated devices have no device nodes, no preferences, and no command that changes their health. The plugin
     # watcher considers each socket a plugin.
-    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 47
+    assert sum(result.verdict is Verdict.SKIPPED for result in watched.results) == 51
