@@ -146,8 +146,8 @@ def variables(ids: list[str], name: str = "CHIPS") -> dict[str, str]:
     return given | kept | ({"CHIP=0": "1"} if FAULT == "odd-variable" else {})
 
 
-def refuse(context: grpc.ServicerContext, why: str) -> None:
-    context.abort(grpc.StatusCode.INVALID_ARGUMENT, why)
+def refuse(context: grpc.ServicerContext, why: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT) -> None:
+    context.abort(code, why)
 
 
 class Plugin:
@@ -323,7 +323,9 @@ class Plugin:
                 refuse(context, f"{ids} is being allocated")
             if not known and FAULT not in UNKNOWN_ANSWERS:
                 half.update(ids)
-                refuse(context, f"unknown device in {ids}")
+                is_busy = FAULT == "keeps-half-a-call" and len(ids) > 1
+                code = grpc.StatusCode.UNAVAILABLE if is_busy else grpc.StatusCode.INVALID_ARGUMENT
+                refuse(context, f"unknown device in {ids}", code)
             if not known and FAULT != "knows-everything":
                 answer.container_responses.extend(UNKNOWN_ANSWERS[FAULT])
             elif FAULT == "one-per-device" and len(ids) > 1:
