@@ -424,6 +424,11 @@ def test_a_claim_of_no_api_group_is_refused(version: str, place: Path, capsys: C
     assert f"apiVersion: expected resource.k8s.io/v1, got '{version}'" in capsys.readouterr().err
 
 
+def test_a_claim_is_not_a_message(place: Path, capsys: Capsys) -> None:
+    assert run(place, "why", "message", "claim.json") == 2
+    assert "; for a claim, run: devicecore why claim " in capsys.readouterr().err
+
+
 def test_a_claim_is_not_a_pod(place: Path, capsys: Capsys) -> None:
     assert run(place, "why", "pod", "claim.json", "--slices", "slices.json") == 2
     assert "claim.json: expected a pod, got a claim; for a claim, run: devicecore why claim" in capsys.readouterr().err

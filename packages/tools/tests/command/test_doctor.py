@@ -302,6 +302,14 @@ def test_wrong_usage_is_one_sentence(arguments: list[str], complaint: str, capsy
     assert complaint in capsys.readouterr().err
 
 
+def test_a_report_is_not_a_checkpoint(tmp_path: Path, capsys: Capsys) -> None:
+    """Otherwise, its missing checksum would be a finding."""
+    assert doctor("--root", "docs/nodes/leak", "--json") == 1
+    (tmp_path / "report.json").write_text(capsys.readouterr().out)
+    assert doctor("--checkpoint", str(tmp_path / "report.json")) == 2
+    assert "it is what doctor --json prints; expected a kubelet's checkpoint." in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("target", "problem"),
     [("link", "it is a symbolic link that leads back to itself."), ("nothing", "its target does not exist.")],

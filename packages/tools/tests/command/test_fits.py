@@ -293,6 +293,12 @@ def test_a_description_is_used_completely_or_refused(place: Path, capsys: Capsys
     assert said in capsys.readouterr().err
 
 
+def test_a_mistake_in_the_yaml_of_a_description_is_shown(place: Path, capsys: Capsys) -> None:
+    (place / "slip.yaml").write_text("devices:\n- resource: example.com/gpu, device: gpu-0}\n")
+    assert fits(place, "one.yaml", "slip.yaml") == 2
+    assert "slip.yaml:2: mapping values are not allowed in this context" in capsys.readouterr().err
+
+
 def test_a_misspelled_resource_is_compared_with_those_of_the_node(place: Path, capsys: Capsys) -> None:
     (place / "node.yaml").write_text("devices:\n- {resource: example.com/gpus, device: gpu-0}\n")
     assert fits(place, "one.yaml", "node.yaml") == 1

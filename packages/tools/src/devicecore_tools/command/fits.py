@@ -356,7 +356,9 @@ def _description(path: Path, pod: Pod) -> Value | None:
 
     try:
         document = read_document_file(str(path))
-    except DocumentError:
+    except DocumentError as error:
+        if path.suffix in {".yaml", ".yml"}:  # a checkpoint is JSON, and its name has no extension
+            raise ValueError(str(error)) from error
         return None  # `NodeSources` reports what is wrong with the file
     if not isinstance(document.data, dict):
         return None

@@ -124,7 +124,7 @@ def node_sources(**options: object) -> "NodeSources":
     for place in named if isinstance(named, tuple) else ():
         _refuse_missing_directory(place)
     claims = options.get("claims")
-    if isinstance(claims, str) and _is_api_object(claims):
+    if isinstance(claims, str) and _begins_with(_API_OBJECT, claims):
         expected = "expected the kubelet's dra_manager_state. ResourceClaims go to --resourceclaims"
         raise click.UsageError(f"--claims: {claims}: it contains API objects; {expected}.")
     try:
@@ -154,9 +154,13 @@ def check_places(options: Mapping[str, object]) -> None:
         else:
             is_wrong = os.path.isdir(place)  # noqa: PTH112 - see above
             wanted = f"it is a directory; expected a file{what_to_name.format(place.rstrip('/'))}"
-        if option == "checkpoint" and not (problem or is_wrong) and _is_api_object(place):
-            is_wrong = True
-            wanted = "it contains API objects; expected a kubelet's checkpoint. Pods go to --pods, and a Node to --node"
+        if option == "checkpoint" and not (problem or is_wrong):
+            if _begins_with(_API_OBJECT, place):
+                problem = (
+                    "it contains API objects; expected a kubelet's checkpoint. Pods go to --pods, and a Node to --node"
+                )
+            elif _begins_with(_REPORT, place):
+                problem = "it is what doctor --json prints; expected a kubelet's checkpoint"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 
@@ -167,17 +171,18 @@ def _refuse_missing_directory(place: str) -> None:
         raise click.UsageError(f"--cdi-dir: {place}: {problem}.")
 
 
-def _is_api_object(file: str) -> bool:
-    """Return whether a regular file begins as what kubectl prints does. A pipe is not read here."""
+def _begins_with(pattern: re.Pattern[bytes], file: str) -> bool:
+    """Return whether a regular file begins with this pattern. A pipe is not read here."""
     if not os.path.isfile(file):  # noqa: PTH113 - as in `check_places`
         return False
     try:
         with Path(file).open("rb") as opened:
-            return _API_OBJECT.match(opened.read(1_000)) is not None
+            return pattern.match(opened.read(1_000)) is not None
     except OSError:  # the reader of the checkpoint reports the error
         return False
 
 
+_REPORT = re.compile(rb"""\s*\{\s*"format"\s*:\s*\d+,\s*"verdict"\s*:""")
 _API_OBJECT = re.compile(
     rb"""\s*\{\s*"(?:apiVersion|kind|items|metadata)"\s*:|\s*(?:---\s*)?(?:apiVersion|kind|items):"""
 )

@@ -327,6 +327,10 @@ def said_in(data: bytes, place: str) -> Said:
         kind = refused[0]["kind"]
         if kind.text("Pod") != "Pod":
             hint = template_hint(str(kind.data))
+            if kind.data in CLAIM_KINDS:
+                kind.refuse(
+                    f"expected a message, got a claim; for a claim, run: devicecore why claim {place} --slices FILE"
+                )
             kind.refuse(f"expected a Pod, an Event or a ResourceClaim, got {described(kind.data)}{hint}")
         (seen,) = pods_in(Value({"kind": "PodList", "items": [refused[0].data]}, refused[0].file))
     manifest = None if seen is None else refused[0]
