@@ -311,6 +311,7 @@ def frees_the_device(driver: DriverUnderTest) -> str:
 def unprepares_while_its_device_is_requested(driver: DriverUnderTest) -> str:
     """A device in use is requested for a second claim, in a call that is canceled. Then the first is unprepared."""
     driver.calls.require_preparing()
+    require_freeing(driver)
     device = driver.claims.free_device(shared=False)
     first = driver.calls.ready(devices=[device])
     second = driver.claims.on(device)
