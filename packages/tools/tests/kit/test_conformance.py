@@ -30,6 +30,15 @@ def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeyp
     faults.assert_found(fault, names, directory)
 
 
+def test_growth_is_found_even_if_there_is_only_time_for_few_calls(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("_CALLS", 1000), ("_CALLS_FIRST", 1000), ("_CALLING", 4.0)):
+        monkeypatch.setattr(f"devicecore_tools.conformance.device_plugin.checks.{name}", value)
+    report = faults.run_checks_on("leaves-zombies", faults.EXPENSIVE, faults.QUICK, directory)
+    assert report.result("grows-with-no-call").failed
+
+
 def test_every_check_has_a_fault_that_it_finds() -> None:
     every = [*faults.FAULTS, *faults.HEALTH_FAULTS, *faults.RESTART_FAULTS]
     assert {name for fault, _ in every for name in PLUGIN_FAULTS[fault].split()} == set(faults.NAMES)
