@@ -24,6 +24,7 @@ OTHERS = {
     "describes-its-devices-in-metadata",
     "mounts-metadata-read-only",
     "sets-the-binding-conditions-of-its-devices",
+    "sets-the-binding-conditions-before-it-prepares",
     "reports-the-status-of-each-device",
     "survives-a-half-written-file",
     "refuses-a-device-that-is-partly-in-use",

@@ -57,6 +57,11 @@ class SliceDevice:
         return bool(self.body.get("allowMultipleAllocations"))
 
     @property
+    def has_binding_conditions(self) -> bool:
+        """Whether a pod whose claim gets the device starts only when conditions in the claim's status are true."""
+        return bool(self.body.get("bindingConditions"))
+
+    @property
     def is_tainted(self) -> bool:
         """Whether the device has a taint that a claim must tolerate to get the device."""
         return any(taint.get("effect") in REPELLING_EFFECTS for taint in self.body.get("taints") or ())

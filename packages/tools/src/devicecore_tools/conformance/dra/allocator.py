@@ -169,9 +169,9 @@ class Allocator:
     def oldest_first(self, devices: Iterable[SliceDevice]) -> list[SliceDevice]:
         """Return devices in the order of their last allocation, starting with those never allocated.
 
-        Devices that may be allocated several times come after the others.
+        Devices that may be allocated several times come after the others, and those with binding conditions come last.
         """
-        return sorted(devices, key=lambda one: (one.is_shared, self._used.get(one.key, 0)))
+        return sorted(devices, key=lambda one: (one.has_binding_conditions, one.is_shared, self._used.get(one.key, 0)))
 
 
 def _asks_for_all(spec: Mapping[str, Any]) -> bool:

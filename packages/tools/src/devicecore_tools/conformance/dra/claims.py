@@ -124,7 +124,7 @@ class Claims:
                 for device in devices
                 if device.key not in unusable
                 and not device.is_tainted
-                and not device.body.get("bindingConditions")
+                and not device.has_binding_conditions
                 and self._is_selected(device, expressions)
             )
         if not found:
@@ -161,11 +161,12 @@ class Claims:
         if not any(device.consumes_counters for device in self.usable):
             return self.usable
         slices, request, allocator = self._published, self.request(1), self._prepare_allocation()
+        occupied = [device for device in self.slices.devices if device.key in self._unusable]
         found: list[SliceDevice] = []
         for device in self.usable:
             try:
                 if device.consumes_counters:
-                    allocator.allocate(request, [device], slices, found, is_trial=True)
+                    allocator.allocate(request, [device], slices, [*occupied, *found], is_trial=True)
             except UndecidableError:
                 raise
             except AllocationError:
@@ -231,6 +232,14 @@ class Claims:
         """The devices that are in no claim and can all be allocated at the same time."""
         taken = {device.key for device in self._taken}
         return [device for device in self.allocatable if device.key not in taken]
+
+    def missing_device(self, pool: str) -> SliceDevice:
+        """Return a device that is not published, with a name of its own for each call.
+
+        A driver may record which claims have been refused, and then refuses another claim for the same device for a
+        different reason.
+        """
+        return SliceDevice(pool, f"no-such-device-{next(self._numbers)}", {})
 
     def require_two(self) -> None:
         """Raise Skip unless two devices can be allocated at the same time."""

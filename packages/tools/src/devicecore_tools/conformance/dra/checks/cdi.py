@@ -749,7 +749,7 @@ def keeps_the_cdi_devices_of_other_claims(driver: DriverUnderTest) -> str:
     driver.claims.delete_object(deleted)
     refused = [(deleted, "that was deleted")]
     with suppress(DoesNotApply):  # the checks' claims request capacity that only a known device has
-        unknown = driver.claims.on(SliceDevice(first.claim.devices[0].pool, "no-such-device", {}))
+        unknown = driver.claims.on(driver.claims.missing_device(first.claim.devices[0].pool))
         refused.append((unknown, "for an unknown device"))
     for bad, what in refused:
         with suppress(CallFailedError):  # another check tests this failure

@@ -66,6 +66,7 @@ _SAMPLE = 32  # devices that are prepared one by one
 _CANCELLED = 10  # calls
 _BINDING = 10.0  # seconds
 _FIRST_STATUS = 1.0  # seconds from the answer to the first entry in status.devices
+_AFTER_PREPARE = 2.0  # seconds for the conditions of a prepared claim
 _STATUS = 2.0  # seconds from the first entry in status.devices to the last
 _NAME_MAX = 255  # bytes in a file name
 METADATA_DIRECTORY = "/dra-device-metadata/"
@@ -273,7 +274,7 @@ def answers_for_each_prepared_claim(driver: DriverUnderTest) -> str:
     sentence = answers_for_each(driver, (1, _MANY), driver.calls.prepare)
     for is_bad_first in (False, True):
         good = driver.claims.new(1)
-        bad = driver.claims.on(SliceDevice(good.devices[0].pool, "no-such-device", {}))
+        bad = driver.claims.on(driver.claims.missing_device(good.devices[0].pool))
         claims = (bad, good) if is_bad_first else (good, bad)
         try:
             answer = driver.calls.prepare(*claims)
@@ -793,8 +794,9 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     free = driver.claims.free_device()
     with in_context("for a device in a pool that was never published"):
-        require_refusal_alive(driver, driver.claims.on(SliceDevice("no-such-pool", free.name, free.body)))
-    return require_refusal_alive(driver, driver.claims.on(SliceDevice(free.pool, "no-such-device", {})))
+        body = {name: value for name, value in free.body.items() if name != "consumesCounters"}  # these are its pool's
+        require_refusal_alive(driver, driver.claims.on(SliceDevice("no-such-pool", free.name, body)))
+    return require_refusal_alive(driver, driver.claims.on(driver.claims.missing_device(free.pool)))
 
 
 @check(
@@ -809,7 +811,7 @@ def reports_what_it_cannot_prepare(driver: DriverUnderTest) -> str:
     """If answers normally have devices, the driver is asked to prepare a claim for an unpublished device."""
     pool = answered_devices(driver, driver.claims.new(1))[0].pool_name
     try:
-        answer = driver.calls.prepare(driver.claims.on(SliceDevice(pool, "no-such-device", {})))
+        answer = driver.calls.prepare(driver.claims.on(driver.claims.missing_device(pool)))
     except CallFailedError as error:
         return f"the error is: {error}"
     skip_if(not answer, "the answer has no entry for the claim")
@@ -933,23 +935,65 @@ def separates_good_claims_from_bad_ones(driver: DriverUnderTest) -> str:
 )
 def sets_the_binding_conditions_of_its_devices(driver: DriverUnderTest) -> str:
     """If a device has binding conditions, it is allocated to a claim, and the claim's status is watched."""
-    device = next((one for one in driver.slices.devices if one.body.get("bindingConditions")), None)
-    if device is None:
-        raise DoesNotApply("no device has binding conditions")
-    wanted, failing = (set(device.body.get(name) or ()) for name in ("bindingConditions", "bindingFailureConditions"))
-    claim = driver.claims.on(device)
-    met: set[str] = set()
+    binding = _Binding(driver)
+    is_told = binding.is_decided_within(_BINDING)
+    require(is_told, f"{binding.device} is allocated, but the driver did not set {binding.missing}", late=True)
+    return binding.sentence
 
-    def is_decided() -> bool:
-        rows = driver.api.get("ResourceClaim", claim.name)["status"].get("devices") or ()
-        mine = [one for one in rows if (one.get("pool"), one.get("device")) == device.key]
+
+@check(
+    MUST,
+    core=True,
+    expected="the conditions do not wait for the claim to be prepared",
+    clause=(
+        "bindingConditions: the scheduler binds a pod only when all of them are true (KEP-5007), and a kubelet "
+        "prepares only the claims of pods that are bound. The pods of such a driver never start."
+    ),
+)
+def sets_the_binding_conditions_before_it_prepares(driver: DriverUnderTest) -> str:
+    """A device with binding conditions is allocated to a claim. If nobody sets them, the claim is prepared."""
+    binding = _Binding(driver)
+    if binding.is_decided_within(_BINDING):
+        return binding.sentence
+    with suppress(Failure):
+        driver.calls.prepare(binding.claim)
+    does_not_apply_if(not binding.is_decided_within(_AFTER_PREPARE), "nothing that runs here sets the conditions")
+    raise Failure(f"only after the claim was prepared, {binding.sentence}")
+
+
+class _Binding:
+    """A claim for a device with binding conditions."""
+
+    def __init__(self, driver: DriverUnderTest) -> None:
+        """Create the claim. Raises DoesNotApply if no device has binding conditions."""
+        device = next((one for one in driver.slices.devices if one.has_binding_conditions), None)
+        if device is None:
+            raise DoesNotApply("no device has binding conditions")
+        self.claim, self.device, self._driver = driver.claims.on(device), device, driver
+        self._met: set[str] = set()
+        names = ("bindingConditions", "bindingFailureConditions")
+        self._wanted, self._failing = (set(device.body.get(name) or ()) for name in names)
+
+    def is_decided_within(self, seconds: float) -> bool:
+        """Wait until all conditions or a failure condition are true, and return whether they are."""
+        return bool(self._driver.process.wait(self._is_decided, seconds))
+
+    @property
+    def sentence(self) -> str:
+        """Which conditions the device has."""
+        return f"{self.device} has {some(sorted(self._met))}"
+
+    @property
+    def missing(self) -> str:
+        """The conditions that are not true."""
+        return some(sorted(self._wanted - self._met))
+
+    def _is_decided(self) -> bool:
+        rows = self._driver.api.get("ResourceClaim", self.claim.name)["status"].get("devices") or ()
+        mine = [one for one in rows if (one.get("pool"), one.get("device")) == self.device.key]
         conditions = [condition for one in mine for condition in one.get("conditions") or ()]
-        met.update(str(one["type"]) for one in conditions if one.get("status") == "True")
-        return wanted <= met or bool(failing & met)
-
-    is_told = driver.process.wait(is_decided, _BINDING)
-    require(is_told, f"{device} is allocated, but the driver did not set {some(sorted(wanted - met))}", late=True)
-    return f"{device} has {some(sorted(met))}"
+        self._met.update(str(one["type"]) for one in conditions if one.get("status") == "True")
+        return self._wanted <= self._met or bool(self._failing & self._met)
 
 
 # --- devices in use, several devices, names ---------------------------------------------------------------------------

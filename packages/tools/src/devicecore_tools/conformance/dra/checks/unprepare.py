@@ -341,7 +341,8 @@ def unprepares_after_a_failed_prepare(driver: DriverUnderTest) -> str:
     require_tolerance(driver)
     require_freeing(driver)
     before = driver.environment.cdi_names()
-    claim = claim_with(driver, driver.claims.free_device(), {"device": "no-such-device"})
+    free = driver.claims.free_device()
+    claim = claim_with(driver, free, {"device": driver.claims.missing_device(free.pool).name})
     with suppress(CallFailedError):  # another check tests the failure
         driver.calls.prepare(claim)
     names = driver.environment.cdi_names() - before

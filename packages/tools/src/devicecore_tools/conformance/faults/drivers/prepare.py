@@ -406,13 +406,13 @@ class PreparesAnything(Trusting):
 @fails("refuses-an-unknown-device")
 class KnowsEveryDevice(GoodDriver):
     def devices(self) -> list[Json]:
-        ghost = {"name": "no-such-device"}
+        ghosts = [{"name": f"no-such-device-{number}"} for number in range(1000)]
         is_call = threading.current_thread().name.startswith("ThreadPool")
-        return [*super().devices(), *([ghost] if is_call else [])]
+        return [*super().devices(), *(ghosts if is_call else [])]
 
     def results_of(self, allocation: Json) -> list[Json]:
         results = allocation.get("results") or ()
-        if len(results) > 1 and any(result["device"] == "no-such-device" for result in results):
+        if len(results) > 1 and any(result["device"].startswith("no-such-device") for result in results):
             raise ClaimError("the claim has too many devices")
         return super().results_of(allocation)
 
@@ -662,6 +662,29 @@ class NeverBinds(GoodDriver):
         *others, last = super().devices()
         bound = {"bindsToNode": True, "bindingConditions": [ATTACHED], "bindingFailureConditions": ["example.org/no"]}
         return [*others, last | bound]
+
+
+@fails("sets-the-binding-conditions-before-it-prepares")
+class BindsWhenItPrepares(NeverBinds):
+    """The driver sets the binding condition when the claim is prepared, which happens only after binding."""
+
+    breaks_too = {"sets-the-binding-conditions-of-its-devices": "The check does not prepare the claim."}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        devices = super().prepare_claim(claim, context)
+        last = self.devices()[-1]["name"]
+        met = [
+            {"driver": self.name, "pool": one.pool_name, "device": one.device_name, "shareID": one.share_id}
+            for one in devices
+            if one.device_name == last
+        ]
+        if met:
+            path = claim_path(claim.namespace, claim.name)
+            body = self.call("GET", path)[1]
+            conditions = [{"type": ATTACHED, "status": "True"}]
+            body["status"]["devices"] = [one | {"conditions": conditions} for one in met]
+            self.call("PUT", f"{path}/status", body)
+        return devices
 
 
 @fails("answers-with-requests-without-alternatives")

@@ -351,6 +351,27 @@ class KeepsHalfClaims(RefusesSomeClaims):
 
 
 @fails("unprepares-after-a-failed-prepare")
+class ReservesOneByOne(GoodDriver):
+    """The driver reserves each device, even one that does not exist, and releases only those of prepared claims."""
+
+    def load(self) -> None:
+        super().load()
+        self.reserved: dict[str, str] = {}
+
+    def prepare_claim(self, claim: Message, context: grpc.ServicerContext) -> list[Message]:
+        for one in self.allocated(claim)["results"]:
+            is_own = one["driver"] == self.name and not one.get("shareID") and not one.get("adminAccess")
+            if is_own and self.reserved.setdefault(one["device"], claim.uid) != claim.uid:
+                raise ClaimError(f"{one['device']} is in use")
+        return super().prepare_claim(claim, context)
+
+    def unprepare_claim(self, claim: Message) -> None:
+        if claim.uid in self.claims:
+            self.reserved = {device: uid for device, uid in self.reserved.items() if uid != claim.uid}
+        super().unprepare_claim(claim)
+
+
+@fails("unprepares-after-a-failed-prepare")
 class LeavesTheFileOfAFailure(GoodDriver):
     """The driver writes the CDI file before it has checked all devices, and removes only the files of known claims."""
 
