@@ -558,3 +558,13 @@ def test_a_claim_that_is_being_deleted_is_the_only_reason(tmp_path: Path, capsys
     pod = a_pod(resourceClaims=[{"name": "c", "resourceClaimName": "c"}])
     found, said = asked(tmp_path, capsys, pod, node, cls, slice_, claim)
     assert (found, "is being deleted" in said, "holds claim" in said) == (1, True, False), said
+
+
+def test_a_node_whose_amounts_are_not_known_is_assumed_to_have_enough(tmp_path: Path, capsys: Capsys) -> None:
+    bare = {"kind": "Node", "metadata": {"name": "node-1"}}
+    words = "assumed node node-1 has enough acme.io/card: the Node has no status.allocatable"
+    status, shown = asked(tmp_path, capsys, sized({CARD: "1"}), bare)
+    assert status == 0
+    assert words in " ".join(shown.split())
+    for pod, node in ((sized(), bare), (sized({CARD: "1"}), {**bare, "status": {"allocatable": {CARD: "1"}}})):
+        assert "has enough" not in asked(tmp_path, capsys, pod, node)[1]

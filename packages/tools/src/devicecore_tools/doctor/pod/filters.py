@@ -81,6 +81,13 @@ class Filters:
         asks, found = self._asks, []
         if self._objects.bound is None:
             found.append("no other pod uses its CPU, memory or devices: no pods were read (add --pods or --kubeconfig)")
+        wanted = [one for one, size in asks.sizes.items() if size.nanos and one not in self._objects.extended]
+        bare = [name for name, node in self._objects.machines.items() if not node.allocatable] if wanted else []
+        if bare:
+            found.append(
+                f"node {foreign_text(listed(bare))} has enough {foreign_text(listed(wanted))}: the Node has no "
+                "status.allocatable (kubectl get nodes -o json prints it)"
+            )
         if asks.volumes and self._volumes.are_read:
             found += [f"{what}: {_GET_VOLUMES}" for what in self._volumes.unread(self._namespace, asks.volumes)]
         return tuple(found)
