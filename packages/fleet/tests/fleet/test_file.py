@@ -54,6 +54,7 @@ COUNTED = (
     "      consumesCounters: [{counterSet: 'c-{number}', counters: {m: 1}}]\n      "
 )
 MISTAKES = {
+    "kind: Namespace\n---\nkind: Deployment": "f:1: kind: expected a fleet's file, with `nodes`, got a Kubernetes",
     "nodes: []": "f:1: nodes: expected at least one group of nodes",
     A_NODE + "  lables: {}": "f:3: nodes[0].lables: there is no such field: expected one of shape, name,",
     "nodes:\n- name: A": "f:2: nodes[0].name: expected the name of a node, at most 63 of a-z, 0-9, '-' and '.', go",

@@ -159,6 +159,7 @@ SERVICE = WITH_CLAIM.split("---")[2]
     [
         (TWO_PODS, "p.yaml: expected one pod, got 2: big, other. Write each pod to a separate file"),
         (SERVICE, f"p.yaml:3: kind: {NO_POD} 'Service'"),
+        ((POD % 1).replace("name: big", "generateName: big-"), "metadata.generateName: expected `name`: only an API"),
         ("apiVersion: v1\nkind: pod\n", f"p.yaml:2: kind: {NO_POD} 'pod'; write it as Pod"),
         (f"{SERVICE}---{TEMPLATE}", f"kind: {NO_POD} 'ResourceClaimTemplate'; to try a claim, run: devicecore why "),
         ("# nothing", f"p.yaml: {NO_POD} nothing"),

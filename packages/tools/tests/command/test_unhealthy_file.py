@@ -46,6 +46,13 @@ def test_a_file_that_does_not_exist_is_named(tmp_path: Path, caplog: pytest.LogC
     assert caplog.messages == [f"{tmp_path / 'gone'}: there is no such file yet; unhealthy: none"]
 
 
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = UnhealthyFile(str(tmp_path), lambda _: "")
+    file._look()  # noqa: SLF001 - as the thread does each second
+    file._look()  # noqa: SLF001 - as above
+    assert caplog.messages == [f"{tmp_path} cannot be read: Is a directory"]
+
+
 def test_a_plugin_makes_exactly_the_named_devices_unhealthy() -> None:
     plugin = SimulatedPlugin("example.com/gpu", simulated_devices("gpu", 3, unhealthy=(0,)))
     commands = _Commands(plugin, "gpu")

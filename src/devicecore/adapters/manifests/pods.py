@@ -236,6 +236,8 @@ def _claim(document: Value) -> "ManifestClaim":
 def _check_names(document: Value) -> None:
     """Check the name and the namespace of an object."""
     metadata = document["metadata"]
+    if metadata["name"].data is None and metadata["generateName"].data is not None:
+        metadata["generateName"].refuse("expected `name`: only an API server generates names")
     _check_name(metadata["name"], is_dns_subdomain, "train-1")
     if metadata["namespace"].data is not None:
         _check_name(metadata["namespace"], is_dns_label, "default")

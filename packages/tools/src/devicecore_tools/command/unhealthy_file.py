@@ -29,6 +29,7 @@ class UnhealthyFile:
         self._path = Path(path)
         self._apply = apply
         self._seen: frozenset[str] | None = None
+        self._problem: str | None = None
 
     def follow(self) -> None:
         """Apply the file now, and start a thread that applies the file again whenever it has changed."""
@@ -57,8 +58,11 @@ class UnhealthyFile:
             # A ConfigMap's key is a link, which the kubelet replaces when the ConfigMap changes.
             text = read_file(str(self._path), _MAX_BYTES, follow_links=True).decode(errors="replace")
         except FileNotFoundError:
-            return frozenset()
+            text = ""
         except OSError as error:
-            _log.warning("%s cannot be read: %s", foreign_text(str(self._path)), error.strerror)
+            if error.strerror != self._problem:  # said once, not every second
+                _log.warning("%s cannot be read: %s", foreign_text(str(self._path)), error.strerror)
+            self._problem = error.strerror
             return None
+        self._problem = None
         return frozenset(word for line in text.splitlines() for word in line.partition("#")[0].split())
