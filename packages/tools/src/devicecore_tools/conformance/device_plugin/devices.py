@@ -69,7 +69,8 @@ class ListedDevices:
         was_allocated: whether the plugin has answered a call to Allocate.
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
-        slowest_start: how long the plugin's slowest answer to PreStartContainer took, in seconds per device.
+        usual: how long the plugin's answers to Allocate took on average, in seconds.
+        usual_start: how long its answers to PreStartContainer took on average, in seconds.
         took: for each method, how long its fastest answer took, in seconds.
         existing: the device nodes, mounted paths and CDI devices that existed when they were given to a container.
         vanished: a sentence for each later answer with a device node or mount that no longer existed.
@@ -98,7 +99,8 @@ class ListedDevices:
     was_allocated: bool = False
     slowest: float = 0.0
     is_silent: bool = False
-    slowest_start: float = 0.0
+    usual: float = 0.0
+    usual_start: float = 0.0
     took: dict[str, float] = field(factory=dict)
     existing: set[str] = field(factory=set)
     vanished: list[str] = field(factory=list)
@@ -115,6 +117,8 @@ class ListedDevices:
     gone: dict[str, str] = field(factory=dict)
     preferred: set[tuple[frozenset[str], frozenset[str], int]] = field(factory=set)
     misfits: list[str] = field(factory=list)
+    _allocated: int = 0  # answers to Allocate
+    _started: int = 0  # answers to PreStartContainer
     _together: dict[tuple[str, ...], list[bytes]] = field(factory=dict)
     _singles: dict[str, bytes] = field(factory=dict)
     _firsts: dict[tuple[str, ...], bytes] = field(factory=dict)  # the first answer for one container, by ids
@@ -232,6 +236,8 @@ class ListedDevices:
             raise
         took, self.was_allocated = time.monotonic() - began, True
         self.slowest = max(self.slowest, took)
+        self._allocated += 1
+        self.usual += (took - self.usual) / self._allocated
         self.process.deadline += took if took > _SLOW_CALL else 0.0  # few plugins are this slow
         if len(containers) == len(answer.container_responses) == 1:
             self._compare(containers[0], answer.container_responses[0])
@@ -284,7 +290,8 @@ class ListedDevices:
             self.starts_nothing = self.starts_nothing or error.is_late
             raise
         took = time.monotonic() - began
-        self.slowest_start = max(self.slowest_start, took / max(len(ids), 1))
+        self._started += 1
+        self.usual_start += (took - self.usual_start) / self._started
         self.process.deadline += took if took > _SLOW_CALL else 0.0
 
     def look_for_secrets(self) -> None:
@@ -313,13 +320,13 @@ class ListedDevices:
 
     @property
     def is_quick(self) -> bool:
-        """Whether no answer to Allocate has taken long so far."""
-        return self.slowest <= _SLOW_CALL
+        """Whether answers to Allocate usually do not take long. A busy machine may delay a single one."""
+        return self.usual <= _SLOW_CALL
 
     @property
     def starts_slowly(self) -> bool:
-        """Whether PreStartContainer takes so long that a few calls must suffice."""
-        return self.slowest_start > _SLOW_CALL
+        """Whether PreStartContainer usually takes so long that a few calls must suffice."""
+        return self.usual_start > _SLOW_CALL
 
     def _compare(self, ids: Sequence[str], answer: Answer) -> None:
         """Compare an answer with the first one for the same ids, whatever has happened between the two calls."""
@@ -384,7 +391,7 @@ class ListedDevices:
         self.two_devices()
         ids = self.healthy
         found = [ids, ids[::-1]]
-        if self.slowest <= _QUICK_CALL:
+        if self.usual <= _QUICK_CALL:
             step = max(len(ids) // _MAX_COMBINATIONS, 1)
             found += [[ids[place], ids[place - 1]] for place in range(0, len(ids), step)]
             found += [ids[:number] for number in range(3, len(ids), step)]
