@@ -125,6 +125,20 @@ _HOMES = (
 )
 """The modules that define the names, ordered so that modules that import little come first."""
 
+_ELSEWHERE = {
+    **dict.fromkeys(("MemorySink", "MemoryStore", "MemoryTransport", "MemoryPods"), "devicecore.adapters.memory"),
+    **dict.fromkeys(("FileStore", "JsonFileSink"), "devicecore.adapters.file"),
+    **dict.fromkeys(("GrpcUnixTransport", "run_plugin", "serve_plugin"), "devicecore.adapters.grpc_unix"),
+    **dict.fromkeys(("SimulatedPlugin", "simulated_devices"), "devicecore.plugins.simulated"),
+    "PollingPlugin": "devicecore.plugins.polling",
+    "DirectoryPlugin": "devicecore.plugins.directory",
+    "CdiDriver": "devicecore.plugins.cdi_driver",
+    "serve_driver": "devicecore.adapters.grpc_unix.dra",
+    "DraManager": "devicecore.dra",
+    "resource_claim_of": "devicecore.dra",
+}
+"""Public names that are looked for in this module, and the modules that define them."""
+
 if not TYPE_CHECKING:  # a type checker reads the imports above
 
     def __getattr__(name: str) -> object:
@@ -134,6 +148,10 @@ if not TYPE_CHECKING:  # a type checker reads the imports above
                 if value is not None:
                     globals()[name] = value
                     return value
+        if name in _ELSEWHERE:
+            place = _ELSEWHERE[name]
+            message = f"{name} is in {place}: from {place} import {name}"
+            raise ImportError(message, name=__name__)  # an AttributeError would lose its text in `from ... import`
         message = f"module {__name__!r} has no attribute {name!r}"
         raise AttributeError(message)
 

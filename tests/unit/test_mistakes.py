@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +15,21 @@ from devicecore_tools.testing.api_server import LocalApiServer
 from devicecore_tools.testing.dra_kubelet import MemoryDraKubelet
 from devicecore_tools.testing.kubelet import MemoryKubelet
 from devicecore_tools.testing.process import CannotRunError, PluginProcess
+from devicecore_tools.testing.temporary import short_directory
 
 import devicecore
 from devicecore import (
+    _ELSEWHERE,
     Admitted,
     Container,
     ContainerAllocateResponse,
+    ContainerClaim,
     DeviceManager,
     DevicePlugin,
     Health,
     Mount,
     Pod,
+    PodClaim,
     PodUid,
     Refused,
     Topology,
@@ -46,13 +51,14 @@ from devicecore.domain.allocation import TargetNode, allocate, claim_of, reading
 from devicecore.domain.checkpoint import decode
 from devicecore.domain.device_list import DeviceList
 from devicecore.domain.device_set import DeviceSet
-from devicecore.domain.dra.errors import DriverCallError
+from devicecore.domain.dra.errors import ClaimInfoError, DriverCallError
 from devicecore.domain.dra.model import DriverConfig
 from devicecore.domain.dra.slices import DevicePool
-from devicecore.domain.errors import DocumentError, NotStartedError, PluginStoppedError, SetUpError
+from devicecore.domain.errors import DeviceCoreError, DocumentError, NotStartedError, PluginStoppedError, SetUpError
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult, ReportedHealth, resource_claim_of
 from devicecore.plugins import responses
+from devicecore.plugins.cdi_driver import AlreadyRunningError, CdiDriver
 from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
@@ -154,6 +160,9 @@ class Driver:
         return self.answer
 
     unprepare = prepare
+
+
+async def asynchronous() -> None: ...
 
 
 def ask_driver(answer: object) -> object:
@@ -365,6 +374,7 @@ MANAGERS: list[tuple[Try, str]] = [
     (lambda: TRANSPORT().register(API), "register: expected a DraDriver, got <module 'devicecore'"),
     (lambda: SERVE(API), "serve_driver: expected a DraDriver, got <module 'devicecore'"),
     (lambda: ask_driver({"u": DEVICE}), "Driver.prepare: expected PrepareResult, got PreparedDevice("),
+    (lambda: ask_driver(asynchronous()), "Driver.prepare: expected a method defined with `def`, got 'async def'"),
     (lambda: ask_driver([DEVICE]), "Driver.prepare: expected a PrepareResult by the UID of each claim, got [Prepared"),
     (lambda: dra_manager().unprepare(POD), "DraManager.unprepare: the uid of a pod: expected str, got Pod("),
 ]
@@ -454,7 +464,15 @@ class WithoutUnsubscribe(Gpus):
         return None
 
 
-async def asynchronous() -> None: ...
+class ListOfDevices(Gpus):
+    devices: Any = ()
+
+
+class NoList(Polled):
+    poll_interval = 1.0
+
+    def devices(self) -> Any:  # noqa: ANN401 - as `API`
+        return None
 
 
 @pytest.mark.parametrize(
@@ -466,6 +484,8 @@ async def asynchronous() -> None: ...
         (Gpus(devices=None), "Gpus.devices: expected several values, such as a tuple, got None"),
         (Gpus(devices=["a"]), "Gpus.devices: expected Device, got 'a'"),
         (Gpus(devices=asynchronous()), "Gpus.devices: expected a method defined with `def`, got 'async def'"),
+        (ListOfDevices(), "ListOfDevices.devices: expected a method, got ()"),
+        (NoList(), "NoList.devices: expected several values, such as a tuple, got None"),
         (WithoutUnsubscribe(), "WithoutUnsubscribe.subscribe: the function that unsubscribes: expected a function, go"),
     ],
 )
@@ -473,6 +493,31 @@ def test_an_object_that_is_not_a_plugin_is_not_connected(plugin: object, message
     with pytest.raises(TypeError) as refused, running(plugin):
         pass
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("name", ["prestart_container", "PreStartContainer", "GetPreferredAllocation"])
+def test_an_optional_method_with_another_name_is_refused(name: str) -> None:
+    """No kubelet would ever call this method. A class that also has the right method may have it, too."""
+    with pytest.raises(TypeError, match=f"P.{name}: a DevicePlugin has no such method; expected [a-z_]*$"):
+        type("P", (Polled,), {name: lambda *_: None})
+    both = {"prestart_container": lambda *_: None, "pre_start_container": lambda *_: None}
+    both_named: Any = type("P", (Polled,), both)
+    assert both_named.options.pre_start_required
+
+
+def test_a_poll_interval_of_0_is_refused() -> None:
+    plugin = NoList()
+    plugin.poll_interval = 0
+    with pytest.raises(ValueError, match=r"NoList.poll_interval: expected a number of seconds above 0"):
+        plugin.subscribe(print)
+
+
+def test_a_public_name_of_another_module_is_found() -> None:
+    for name, place in _ELSEWHERE.items():
+        assert hasattr(import_module(place), name)
+        with pytest.raises(ImportError, match=f"^{name} is in {place}: from {place} import {name}$"):
+            getattr(devicecore, name)
+    assert not hasattr(devicecore, "nothing")
 
 
 def test_a_generator_is_read_once_and_its_own_error_is_kept() -> None:
@@ -799,3 +844,103 @@ def test_a_kubeconfig_is_written_to_a_name_once_the_port_is_known(tmp_path: Path
         server.kubeconfig(name)
     with server:
         assert server.url in server.kubeconfig(name).read_text()
+
+
+# --- drivers ----------------------------------------------------------------------------------------------------------
+
+
+CLAIM = {
+    "metadata": {"name": "c", "uid": "c-1"},
+    "status": {
+        "reservedFor": [{"resource": "pods", "name": "p", "uid": "p"}],
+        "allocation": {
+            "devices": {"results": [{"request": "g", "driver": "gpu.example.com", "pool": "n", "device": "d"}]}
+        },
+    },
+}
+CLAIMING = Pod(
+    PodUid("p"),
+    name="p",
+    containers=[Container("main", claims=[ContainerClaim("g")])],
+    claims=[PodClaim("g", "c")],
+)
+
+
+class Edits(CdiDriver):
+    answer: Any = None
+
+    def edits(self, claim: object, device: object) -> Any:  # noqa: ANN401 - as `API`
+        return self.answer
+
+
+@contextmanager
+def driven(driver: Callable[[MemoryClaims], Any]) -> Iterator[Any]:
+    transport, claims = MemoryDriverTransport(), MemoryClaims()
+    claims.put(resource_claim_of(CLAIM))
+    with DraManager(transport, claims, MemoryStore()) as manager:
+        transport.register(driver(claims)).connect()
+        yield manager
+
+
+@pytest.mark.parametrize(
+    ("edits", "problem"),
+    [
+        (None, "containerEdits: expected a mapping, such as a dict, got None"),
+        ({}, "containerEdits: expected at least one of env, deviceNodes, "),
+        ({"envs": ["A=b"]}, "containerEdits: expected env or deviceNodes or "),
+        ({"env": {"A": "b"}}, "containerEdits.env: expected a list, got {'A': 'b'}"),
+        ({"intelRdt": []}, "containerEdits.intelRdt: expected a mapping, got []"),
+        (
+            {"env": [b"A=b"]},
+            "containerEdits: expected values that JSON has: Object of type bytes is not JSON serializable",
+        ),
+    ],
+)
+def test_edits_that_no_container_runtime_accepts_are_refused(tmp_path: Path, edits: object, problem: str) -> None:
+    def driver(claims: MemoryClaims) -> CdiDriver:
+        made = Edits("gpu.example.com", claims, tmp_path / "claims", tmp_path / "cdi")
+        made.answer = edits
+        return made
+
+    with driven(driver) as manager, pytest.raises(DeviceCoreError, match=re.escape(f"Edits.edits: {problem}")):
+        manager.prepare(CLAIMING)
+    assert not list((tmp_path / "cdi").iterdir())
+
+
+def test_a_device_may_have_lists_of_names() -> None:
+    listed = PREPARED("n", "d", requests=["g"], cdi_ids=["example.com/gpu=d"])
+    with driven(lambda _: Driver({"c-1": PrepareResult([listed])})) as manager:
+        with pytest.raises(ClaimInfoError) as unknown:
+            manager.claim_devices(CLAIMING, "main")
+        assert unknown.value.__notes__ == ["The claim is not prepared for this pod: call prepare(pod) first."]
+        manager.prepare(CLAIMING)
+        assert manager.claim_devices(CLAIMING, "main") == ("example.com/gpu=d",)
+
+
+def test_an_instance_that_runs_twice_in_one_process_is_refused_at_once(tmp_path: Path) -> None:
+    driver = Edits("gpu.example.com", MemoryClaims(), tmp_path / "claims", tmp_path / "cdi")
+    with driver.running(), pytest.raises(AlreadyRunningError), driver.running():
+        pass
+    with driver.running("a"), driver.running("b"):
+        pass
+
+
+@pytest.mark.parametrize("version", ["0.3.0", "v0.6.0", "", "1.x"])
+def test_a_version_of_cdi_that_is_none_or_too_old_is_refused(version: str) -> None:
+    with pytest.raises(ValueError, match=r"^Edits: cdi_version: expected 0\.5\.0 or newer, got "):
+        Edits("gpu.example.com", MemoryClaims(), "claims", "cdi", cdi_version=version)
+
+
+def test_a_driver_in_the_wrong_directory_is_told_where_a_kubelet_looks(tmp_path: Path) -> None:
+    driver: Any = Driver({})
+    with pytest.raises(SetUpError, match="there is no such directory: create it, or use wait_for_registry=True"):
+        serve_driver(driver, tmp_path / "missing")
+    with short_directory() as root:
+        (Path(root) / "plugins_registry").mkdir()
+        with (
+            serve_driver(driver, root) as served,
+            pytest.raises(
+                SetUpError, match=f"a kubelet usually watches {root}/plugins_registry, so use that directory"
+            ),
+        ):
+            served.wait_registered(0)

@@ -16,6 +16,7 @@ from devicecore.domain.dra.claims import ClaimCache
 from devicecore.domain.dra.devices import DynamicResource
 from devicecore.domain.dra.drivers import DriverEvent, DriverRegistry, HealthReported, has_stopped_reporting
 from devicecore.domain.dra.errors import (
+    ClaimInfoError,
     DraNotStartedError,
     DraStoppedError,
     PrepareError,
@@ -268,7 +269,11 @@ class DraManager(Runs):
             DraError: the claim for one of the pod's entries is not known.
         """
         checked(pod, Pod, "DraManager.claim_devices")
-        return devices.cdi_ids(self.claims, pod, pod.container(container))
+        try:
+            return devices.cdi_ids(self.claims, pod, pod.container(container))
+        except ClaimInfoError as error:  # a kubelet's own words, which do not say what to do
+            error.add_note("The claim is not prepared for this pod: call prepare(pod) first.")
+            raise
 
     def dynamic_resources(self, pod: Pod, container: str) -> tuple[DynamicResource, ...]:
         """Return the claims of a container as the pod-resources API shows them (kubelet: `GetContainerClaimInfos`).

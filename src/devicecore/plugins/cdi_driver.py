@@ -41,6 +41,14 @@ MAX_RECORD = 4 * 1024 * 1024
 """The maximum number of bytes in the record of a claim, which has at most 32 devices."""
 
 _LOCK_SECONDS = 30.0  # less than the 45 s for which a kubelet waits for an answer
+_SEVERAL = (list, tuple)
+_EDITS: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("env", "deviceNodes", "netDevices", "mounts", "hooks", "additionalGids"), _SEVERAL),
+    "intelRdt": Mapping,
+}
+"""The fields of `containerEdits` in the CDI specification. Container runtimes refuse a file with any other field."""
+
+_OLDEST_VERSION = (0, 5, 0)
 _CHOICE = "choice of devices"  # the name of the lock that is held while a claim takes devices
 _UID = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{0,63}")
 
@@ -126,6 +134,7 @@ class CdiDriver(DraDriver, ABC):
 
     Raises:
         CdiKindError: no CDI name can have this kind.
+        ValueError: `cdi_version` is not a version, or is too old.
     """
 
     @checks_arguments()
@@ -144,7 +153,11 @@ class CdiDriver(DraDriver, ABC):
         self.cdi_kind: str = cdi_kind or f"{name}/device"
         if not is_cdi_name(f"{self.cdi_kind}=x"):
             raise CdiKindError(self.cdi_kind)
+        parts = cdi_version.split(".")
+        if not all(map(str.isdecimal, parts)) or tuple(map(int, parts)) < _OLDEST_VERSION:
+            raise ValueError(expected(f"{type(self).__name__}: cdi_version", "0.5.0 or newer", cdi_version))
         self._cdi_version = cdi_version
+        self._instances: set[str] = set()
         self._claims = claims
         self._state_directory = Path(state_directory)
         self._cdi_directory = Path(cdi_directory)
@@ -205,10 +218,14 @@ class CdiDriver(DraDriver, ABC):
         """
         self._make_directories()
         with ExitStack() as stack:
+            if instance in self._instances:  # the lock would wait for this thread
+                raise AlreadyRunningError(self.name, str(self._state_directory))
             try:
                 stack.enter_context(self._locks.held(f"instance {instance}", 0.0))
             except LockedError:
                 raise AlreadyRunningError(self.name, str(self._state_directory)) from None
+            self._instances.add(instance)
+            stack.callback(self._instances.discard, instance)
             self._restore()
             yield
 
@@ -271,10 +288,9 @@ class CdiDriver(DraDriver, ABC):
         for row in rows:
             name = f"{claim.uid}-{row.device}" + (f":{row.share_id}" if row.share_id else "")
             name = f"{name}:{len(devices)}" if name in devices else name  # two requests may get the same device
-            edits: object = self.edits(claim, row)
-            if not isinstance(edits, Mapping):
-                problem = expected(f"{type(self).__name__}.edits", "containerEdits as a mapping, such as a dict", edits)
-                raise NotPreparedError(claim.key.name, problem)
+            edits = self.edits(claim, row)
+            if problem := _edits_problem(edits):
+                raise NotPreparedError(claim.key.name, f"{type(self).__name__}.edits: {problem}")
             devices[name] = edits
         listed = [{"name": name, "containerEdits": given} for name, given in devices.items()]
         document = {"cdiVersion": self._cdi_version, "kind": self.cdi_kind, "devices": listed}
@@ -343,6 +359,26 @@ class CdiDriver(DraDriver, ABC):
             is_written = False
         if not is_written:
             file.replace(record.cdi.encode())
+
+
+def _edits_problem(edits: object) -> str:
+    """Return why no container runtime would accept a CDI file with these edits, or an empty string."""
+    what = "containerEdits"
+    if not isinstance(edits, Mapping):
+        return expected(what, "a mapping, such as a dict", edits)
+    if not edits:
+        return f"{what}: expected at least one of {', '.join(_EDITS)}, got none"
+    for name, value in edits.items():
+        if name not in _EDITS:
+            return expected(what, " or ".join(_EDITS), name)
+        kind = _EDITS[name]
+        if not isinstance(value, kind):
+            return expected(f"{what}.{name}", "a mapping" if kind is Mapping else "a list", value)
+    try:
+        json.dumps(edits)
+    except (TypeError, ValueError) as error:
+        return f"{what}: expected values that JSON has: {error}"
+    return ""
 
 
 def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:

@@ -9,8 +9,8 @@ import threading
 from collections.abc import Callable
 from itertools import count
 
-from devicecore.domain.checks import check_seconds
-from devicecore.ports.plugin import DevicePlugin
+from devicecore.domain.checks import check_seconds, expected
+from devicecore.ports.plugin import DevicePlugin, listed
 from devicecore.runtime.background import SupervisedThread
 
 _threads = count(1)
@@ -30,15 +30,18 @@ class PollingPlugin(DevicePlugin):
     def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:
         """Call `changed` whenever the list has changed. Return a function that unsubscribes.
 
-        Raises TypeError or ValueError if `poll_interval` is not a number of seconds.
+        Raises TypeError or ValueError if `poll_interval` is not a number of seconds, or is 0.
         """
-        check_seconds(f"{type(self).__name__}.poll_interval", self.poll_interval)
-        seen = tuple(self.devices())
+        interval = f"{type(self).__name__}.poll_interval"
+        check_seconds(interval, self.poll_interval)
+        if not self.poll_interval:
+            raise ValueError(expected(interval, "a number of seconds above 0, because a poll takes time", 0))
+        seen = listed(self)
 
         def poll(stopping: threading.Event) -> None:
             nonlocal seen
             while not stopping.wait(self.poll_interval):
-                now = tuple(self.devices())
+                now = listed(self)
                 if stopping.is_set():
                     return  # the subscription ended while `devices` was running
                 if now != seen:

@@ -25,6 +25,14 @@ _DERIVED = {
 """The options of a class that declares none. The key says which of the optional methods the class has."""
 
 
+_OPTIONAL = {name.replace("_", ""): name for name in ("get_preferred_allocation", "pre_start_container", "subscribe")}
+"""The methods that a plugin need not have, by their names without underscores."""
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", "").casefold()
+
+
 class DevicePlugin(Protocol):
     """One resource and its devices.
 
@@ -42,11 +50,20 @@ class DevicePlugin(Protocol):
     options: PluginOptions = _DERIVED[False, False]
 
     def __init_subclass__(cls, **arguments: object) -> None:
+        """Announce the optional methods of a subclass.
+
+        Raises TypeError for a method such as `prestart_container`, which no kubelet would ever call.
+        """
         super().__init_subclass__(**arguments)
         if any(cls.options is derived for derived in _DERIVED.values()):
             pre_start = cls.pre_start_container is not DevicePlugin.pre_start_container
             preferred = cls.get_preferred_allocation is not DevicePlugin.get_preferred_allocation
             cls.options = _DERIVED[pre_start, preferred]
+        for name in vars(cls):
+            meant = _OPTIONAL.get(_plain(name), name)
+            if meant != name and getattr(cls, meant) is getattr(DevicePlugin, meant):
+                problem = f"{cls.__name__}.{name}: a DevicePlugin has no such method; expected {meant}"
+                raise TypeError(problem)
 
     @abstractmethod
     def devices(self) -> Sequence[Device]:
@@ -99,6 +116,9 @@ def check_plugin(plugin: DevicePlugin, function: str) -> None:
     missing = [name for name in ("resource", "devices", "allocate") if not hasattr(given, name)]
     if missing:
         raise TypeError(expected(function, f"a DevicePlugin with `{'`, `'.join(missing)}`", given))
+    for name in ("devices", "allocate"):
+        if not callable(method := getattr(given, name)):
+            raise TypeError(expected(f"{_name(plugin)}.{name}", "a method", method))
     checked(plugin.options, PluginOptions, f"{_name(plugin)}.options")
 
 

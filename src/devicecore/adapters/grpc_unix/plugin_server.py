@@ -11,6 +11,7 @@ import logging
 import os
 import re
 import signal
+import threading
 from collections.abc import AsyncIterator, Callable
 from enum import Enum
 from functools import partial
@@ -131,9 +132,13 @@ def run_plugin(
 
     The arguments mean the same as those of `serve_plugin`, and the errors are the same.
 
-    Only the main thread can call this function. If the program has not configured logging, warnings go to stderr.
+    Only the main thread can call this function; in any other thread, it raises ValueError. If the program has not
+    configured logging, warnings go to stderr.
     """
     logging.basicConfig()
+    if threading.current_thread() is not threading.main_thread():
+        problem = "run_plugin: expected the main thread, which receives signals; in other threads, use serve_plugin"
+        raise ValueError(problem)
     received: list[int] = []
     wake_up = WakeUp()  # not an Event, whose lock the main thread may hold when the handler runs
 

@@ -503,6 +503,8 @@ class Kubelet(BaseKubelet):
         self.checkpoint.unlink(missing_ok=True)
 
     def _where(self) -> str:
+        if not self.directory.exists():
+            return f"the kubelet is closed, and its directory {self.directory} is gone: create a new Kubelet"
         sockets = ", ".join(self.plugin_sockets()) or "none"
         return f"the kubelet's socket is {self.socket}; plugin sockets next to it: {sockets}"
 

@@ -78,6 +78,8 @@ def serve_driver(
         DirectoryError: a socket cannot be created in its directory.
     """
     check_driver(driver, "serve_driver")
+    if not wait_for_registry and not Path(registry).exists():
+        raise DirectoryError(str(registry), "there is no such directory: create it, or use wait_for_registry=True")
     registration = Path(registry).absolute() / (socket_name or f"{driver.name}-reg.sock")
     served = ServedDriver(
         driver,
@@ -177,6 +179,9 @@ class ServedDriver(ServedSockets[DriverService]):
             kubelet=f"a kubelet that watches {Path(registration).parent}",
             poll_interval=poll_interval,
         )
+        below = Path(registration).parent / Path(PLUGINS_REGISTRY).name
+        if below.is_dir():
+            self._problem = f"{self._problem}; a kubelet usually watches {below}, so use that directory"
         self._services = tuple(services)
         self._waits = wait_for_registry
         self._report_period = report_period

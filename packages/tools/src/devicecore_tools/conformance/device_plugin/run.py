@@ -15,6 +15,7 @@ from attrs import evolve
 
 from devicecore.adapters.grpc_unix.directory import SocketDirectory
 from devicecore.domain.text import counted, foreign_text
+from devicecore.system.arguments import checks_arguments
 from devicecore_tools.conformance.device_plugin.kubelet import BareKubelet
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.device_plugin.settings import Settings
@@ -37,6 +38,7 @@ from devicecore_tools.testing.temporary import short_directory
 _LATE = 20.0  # seconds for the first healthy device, after all checks that need none
 
 
+@checks_arguments("checks")
 def run(
     command: Sequence[str | os.PathLike[str]] | None = None,
     *,

@@ -10,6 +10,7 @@ from contextlib import suppress
 from attrs import evolve, frozen
 
 from devicecore.domain.text import counted, foreign_text
+from devicecore.system.arguments import checks_arguments
 from devicecore_tools.conformance.dra.checks import CHECKS, CORE, ORDER
 from devicecore_tools.conformance.dra.checks.call_watch import CallWatch
 from devicecore_tools.conformance.dra.driver import DriverUnderTest
@@ -40,6 +41,7 @@ _WHOLE_RUN = "whole run"  # a group
 _MAX_TRIED = 4  # the maximum number of claims whose devices are tried after a check
 
 
+@checks_arguments("checks")
 def run(
     command: Sequence[str],
     *,
