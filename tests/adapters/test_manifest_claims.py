@@ -158,6 +158,30 @@ def test_a_claim_that_is_in_two_files_is_refused_in_the_second(tmp_path: Path) -
             "x.yaml:1: spec.resourceClaims[1].name: two entries have the name 'mine'",
         ),
         ({**pod("a"), "status": {"resourceClaimStatuses": 1}}, "x.yaml:1: status.resourceClaimStatuses: expected a"),
+        (
+            {**pod("a"), "spec": {**pod("a")["spec"], "resourceClaims": [{"name": "mine", "source": {}}]}},
+            "x.yaml:1: spec.resourceClaims[0]: expected either resourceClaimName or resourceClaimTemplateName, got nei",
+        ),
+        (
+            {**pod("a"), "spec": {**pod("a")["spec"], "resourceClaims": [{"name": "mine", "resourceClaim": "c"}]}},
+            "x.yaml:1: spec.resourceClaims[0].resourceClaim: there is no such field; expected 'resourceClaimName'",
+        ),
+        (
+            {**claim(), "spec": {"allocation": {}}},
+            "x.yaml:1: spec.allocation: there is no such field; expected status.allocation",
+        ),
+        (
+            {**claim(), "status": {"allocated": {}}},
+            "x.yaml:1: status.allocated: there is no such field; expected 'alloc",
+        ),
+        (
+            claim(allocation={"results": []}),
+            "x.yaml:1: status.allocation.results: there is no such field; expected status.allocation.devices.results",
+        ),
+        (
+            claim(allocation={"devices": {"results": [{"driver": "d.com", "device": "a"}]}}),
+            "x.yaml:1: status.allocation.devices.results[0].pool: it is missing; a device has a driver, a pool and a n",
+        ),
     ],
 )
 def test_a_mistake_is_reported_with_line_and_field(broken: dict[str, Any], problem: str) -> None:

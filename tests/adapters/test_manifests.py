@@ -167,6 +167,15 @@ MISTAKES: Mapping[str, tuple[str, int | None, str, str]] = {
         POD.replace("name: idle", "name: main"),
         *(26, "spec.containers[1].name", "two containers have the name 'main'"),
     ),
+    "limits outside resources": (
+        manifest("a").replace('"resources": {"limits": {"acme.io/gpu": 1}}', '"limits": {"acme.io/gpu": 1}'),
+        *(None, "spec.containers[0].limits", "there is no such field; write it into resources"),
+    ),
+    "limits of the pod": (
+        manifest("a").replace('"containers"', '"resources": {"limits": {"acme.io/gpu": 1}}, "containers"'),
+        *(None, f"spec.resources.limits[{GPU}]"),
+        "a pod as a whole has no limit for devices; write it into spec.containers[].resources",
+    ),
     "object": (
         manifest("a").replace("[{", "{").replace("}]", "}"),
         *(None, "spec.containers", "expected a list, got an object"),

@@ -31,7 +31,36 @@ class ManifestClaim:
 def read_claim(document: Value, uid: str) -> ManifestClaim:
     """Return the ResourceClaim in a document, with this UID. Raises DocumentError if a field has the wrong type."""
     is_reserved = document["status"]["reservedFor"].data is not None
+    _check_allocation(document)
     return ManifestClaim(resource_claim_of(document, uid=ClaimUid(uid)), is_reserved)
+
+
+def _check_allocation(claim: Value) -> None:
+    """Refuse an allocation that is in the wrong place, or a result without a device.
+
+    Usually, a scheduler writes the allocation. In a manifest, its author does, and a misplaced one would not be found.
+    """
+    places = "status.allocation", "status.allocation.devices", "status.allocation.devices.results"
+    for place in places:
+        *path, name = place.split(".")
+        for field, one in _at(claim, path).mapping().items():
+            if field.casefold().startswith(name[:5]) and field != name:
+                one.refuse(f"there is no such field; expected {name!r}")
+    if claim["spec"]["allocation"].data is not None:
+        claim["spec"]["allocation"].refuse(f"there is no such field; expected {places[0]}")
+    allocation = claim["status"]["allocation"]
+    if "results" in allocation.mapping():
+        allocation["results"].refuse(f"there is no such field; expected {places[2]}")
+    for result in allocation["devices"]["results"].sequence():
+        for name in ("driver", "pool", "device"):
+            if not result[name].text(""):
+                result[name].refuse("it is missing; a device has a driver, a pool and a name (device)")
+
+
+def _at(value: Value, path: Iterable[str]) -> Value:
+    for name in path:
+        value = value[name]
+    return value
 
 
 def default_uid(document: Value) -> str:

@@ -179,7 +179,13 @@ def read_pod(document: Value) -> Pod:
         spec.refuse(f"expected at most {MAX_CONTAINERS} containers, got {count}")
     if not containers:
         spec["containers"].refuse("expected at least one container, got none")
+    _refuse_misplaced(spec, "spec.containers[].resources")
+    for resource, limit in spec["resources"]["limits"].mapping().items():
+        if is_extended_resource(resource):
+            limit.refuse("a pod as a whole has no limit for devices; write it into spec.containers[].resources")
     claims = _different([entry["name"] for entry in spec["resourceClaims"].sequence()], "entries")
+    for entry in spec["resourceClaims"].sequence():
+        _check_entry(entry)
     for container in (*init_containers, *containers):
         _check_container(container, claims)
     _different([container["name"] for container in (*init_containers, *containers)], "containers")
@@ -196,6 +202,22 @@ def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
         meant = get_close_matches(name, fields, 1, _SIMILAR) if name not in fields else []
         if meant:
             one.refuse(f"there is no such field; expected {meant[0]!r}")
+
+
+def _refuse_misplaced(value: Value, place: str) -> None:
+    """Refuse an object that itself contains what belongs into `resources`, because the pod would request no device."""
+    for name in ("limits", "requests", "claims"):
+        if name in value.mapping():
+            value[name].refuse(f"there is no such field; write it into {place}")
+
+
+def _check_entry(entry: Value) -> None:
+    """Check an entry of `spec.resourceClaims`, which names either a claim or a template."""
+    names = ("resourceClaimName", "resourceClaimTemplateName")
+    _refuse_misspelled(entry, names)
+    given = [name for name in names if entry[name].data is not None]
+    if len(given) != 1:
+        entry.refuse(f"expected either {' or '.join(names)}, got {' and '.join(given) or 'neither'}")
 
 
 _SIMILAR = 0.8  # with a lower limit, two fields of a Pod would match: resources and resourceClaims
@@ -216,6 +238,7 @@ def _check_container(container: Value, claims: frozenset[str]) -> None:
     _check_name(container["name"], is_dns_label, "main")
     _refuse_misspelled(container, ("resources",))
     resources = container["resources"]
+    _refuse_misplaced(container, "resources")
     _refuse_misspelled(resources, ("limits", "requests", "claims"))
     for resource, limit in resources["limits"].mapping().items():
         if not is_container_resource(resource):
