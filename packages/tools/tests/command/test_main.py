@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from itertools import combinations
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from devicecore_tools.command.commands import COMMANDS, FLEET
 from devicecore_tools.command.commands import devicecore as tree
 from devicecore_tools.command.main import explained_threads, main
 from devicecore_tools.command.options import Place, Target
+from tests.command.terminal import PATIENCE, Terminal
 
 from devicecore.domain.checkpoint import CheckpointData, encode
 
@@ -91,6 +92,16 @@ def test_a_file_to_write_is_not_standard_output(capsys: pytest.CaptureFixture[st
     for words in (["repair", "docs/nodes/leak", "-"], ["convert", "--to", "2", "-o", "-", "docs/nodes/leak"]):
         assert main(["checkpoint", *words]) == 2
         assert "expected the name of a new file, got '-'." in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "arguments", [["nodes", "-"], ["why", "-"], ["doctor", "--root", "docs/nodes/leak", "--pods", "-"]]
+)
+def test_a_command_that_waits_for_a_user_says_so(arguments: list[str]) -> None:
+    with closing(Terminal(arguments, 100, 30)) as terminal:
+        terminal.read_until("reading standard input; to end it, press Ctrl-D")
+        terminal.type(b"\x04")
+        assert terminal.process.wait(PATIENCE) in (1, 2)
 
 
 def test_no_two_options_write_the_same_file(capsys: pytest.CaptureFixture[str]) -> None:

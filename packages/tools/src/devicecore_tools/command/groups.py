@@ -8,6 +8,7 @@ imported.
 
 import os
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -47,6 +48,7 @@ class Group(click.Group):
                 _refuse_useless_option(context, given)
                 _refuse_unreadable_name(context, given)
                 _refuse_shared_target(context, given)
+                _explain_wait(context, given)
         return resolved, command, others
 
     def _hint(self, ctx: click.Context, args: list[str]) -> str:
@@ -153,6 +155,18 @@ def _refuse_shared_target(context: click.Context, given: Mapping[str, object]) -
             other = targets.setdefault(Path(name).absolute(), this)
             if other != this:
                 raise click.UsageError(f"{other} and {this} name the same file: {foreign_text(name)}.", context)
+
+
+def _explain_wait(context: click.Context, given: Mapping[str, object]) -> None:
+    """Say that the command waits for input if `-` stands for standard input, which is a terminal."""
+    from devicecore_tools.command.options import Place
+
+    for option in context.command.params:
+        found = given.get(option.name or "")
+        reads = isinstance(option.type, Place) or "MESSAGE" in (option.metavar or "")
+        if reads and "-" in (found if isinstance(found, list | tuple) else [found]) and sys.stdin.isatty():
+            sys.stderr.write(f"{context.command_path}: reading standard input; to end it, press Ctrl-D\n")
+            return
 
 
 def _longest(option: click.Parameter) -> str:
