@@ -120,6 +120,7 @@ FAULTS: list[tuple[str, list[str]]] = [
     ("odd-health", CALM),
     ("huge", CALM[:12]),
     ("refuses-one", CALM),
+    ("refuses-with-unavailable", CALM),
     ("allocates-slowly", ["allocates-each-device", "allocates-in-time"]),
     ("refuses-all", CALM),
     ("one-per-device", CALM),

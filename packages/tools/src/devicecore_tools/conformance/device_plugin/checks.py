@@ -501,8 +501,7 @@ def _refusal(
     try:
         answers = plugin.lists.allocate([device])
     except CallFailedError as error:
-        refuses = error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
-        require(refuses, f"Allocate for {device!r} was not refused: {error}", late=error.is_late)
+        require(_is_refusal(plugin, error), f"Allocate for {device!r} was not refused: {error}", late=error.is_late)
         return f"{device!r}: {error}"
     if not answers:
         return f"{device!r}: the answer has no container response, which a kubelet treats as an error"
@@ -535,7 +534,7 @@ def explains_its_refusals(plugin: PluginUnderTest) -> str:
     try:
         plugin.lists.allocate([UNKNOWN_DEVICE])
     except CallFailedError as error:
-        skip_if(error.code in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}, "the plugin did not answer")
+        skip_if(not _is_refusal(plugin, error), "the plugin did not answer")
         require(error.details and not _EXCEPTION.search(error.details), f"the message is {error.details!r}")
         return f"the message is {error.details!r}"
     raise DoesNotApply("the plugin does not refuse an unknown id")
@@ -3071,7 +3070,7 @@ def ask_for_preferred(plugin: PluginUnderTest, available: Sequence[str], must: S
 def _answers(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Return the responses to Allocate, or none if the plugin refuses the call, as it may for several devices."""
     try:
-        return _allocated(devices, plugin.lists.together)
+        return _allocated(plugin, devices, plugin.lists.together)
     except DoesNotApply:
         return []
 
@@ -3121,10 +3120,11 @@ def _require_same(
 
 def allocate_or_skip(plugin: PluginUnderTest, devices: Sequence[str]) -> list[deviceplugin.ContainerAllocateResponse]:
     """Call Allocate. Raises Skip if the call fails or the response is empty; another check reports that."""
-    return _allocated(devices, plugin.lists.allocate)
+    return _allocated(plugin, devices, plugin.lists.allocate)
 
 
 def _allocated(
+    plugin: PluginUnderTest,
     devices: Sequence[str],
     allocate: Callable[[Sequence[str]], list[deviceplugin.ContainerAllocateResponse]],
 ) -> list[deviceplugin.ContainerAllocateResponse]:
@@ -3132,10 +3132,22 @@ def _allocated(
     try:
         answers = allocate(devices)
     except CallFailedError as error:
-        is_refused = len(devices) > 1 and error.code not in {"DEADLINE_EXCEEDED", "UNAVAILABLE"}
+        is_refused = len(devices) > 1 and _is_refusal(plugin, error)
         raise (DoesNotApply if is_refused else Skip)(f"{some(devices)} together: {error}") from None
     skip_if(not answers, f"the answer to Allocate for {some(devices)} has no container response")
     return answers
+
+
+def _is_refusal(plugin: PluginUnderTest, error: CallFailedError) -> bool:
+    """Return whether an error is the plugin's answer, and not the result of a lost connection or of a lack of time.
+
+    A plugin may itself answer with UNAVAILABLE, and then it answers the next call, too.
+    """
+    if error.is_late or error.code != "UNAVAILABLE":
+        return not error.is_late
+    process, connection = plugin.process.running, plugin.registration.connected()
+    is_up = _succeeds(lambda: connection.call(rpc.GET_DEVICE_PLUGIN_OPTIONS, deviceplugin.Empty(), PATIENCE))
+    return is_up and process is plugin.process.running and (process is None or process.status is None)
 
 
 @contextmanager
@@ -3143,8 +3155,9 @@ def _unless_taken(plugin: PluginUnderTest, *devices: str) -> Iterator[None]:
     """Skip the check if this block fails and a device is also refused on its own, for example because it is taken."""
     try:
         yield
-    except Failure:
-        for device in devices:
+    except Failure as failure:
+        has_answered = not isinstance(failure, CallFailedError) or failure.is_late or _is_refusal(plugin, failure)
+        for device in devices if has_answered else ():
             allocate_or_skip(plugin, [device])
         raise
 

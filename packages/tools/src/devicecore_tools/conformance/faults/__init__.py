@@ -276,6 +276,7 @@ PLUGIN_FAULTS: dict[str, str] = {
     "exits": "",
     "slow-at-first": "",
     "starts-slowly": "",
+    "refuses-with-unavailable": "allocates-all-devices",
     "shares": "",
     "only-variables": "",
     "two-resources": "",

@@ -146,8 +146,9 @@ def variables(ids: list[str], name: str = "CHIPS") -> dict[str, str]:
     return given | kept | ({"CHIP=0": "1"} if FAULT == "odd-variable" else {})
 
 
-def refuse(context: grpc.ServicerContext, why: str, code: grpc.StatusCode = grpc.StatusCode.INVALID_ARGUMENT) -> None:
-    context.abort(code, why)
+def refuse(context: grpc.ServicerContext, why: str, *, is_busy: bool = False) -> None:
+    is_busy = is_busy or FAULT == "refuses-with-unavailable"
+    context.abort(grpc.StatusCode.UNAVAILABLE if is_busy else grpc.StatusCode.INVALID_ARGUMENT, why)
 
 
 class Plugin:
@@ -262,6 +263,8 @@ class Plugin:
             match FAULT:
                 case "refuses-one" if "c1" in ids:
                     refuse(context, "not this one")
+                case "refuses-with-unavailable" if len(ids) > 1:
+                    refuse(context, "only one share")
                 case "refuses-all" if len(ids) > 2:
                     refuse(context, "not so many")
                 case "once-only" if not taken.isdisjoint(ids):
@@ -324,8 +327,7 @@ class Plugin:
             if not known and FAULT not in UNKNOWN_ANSWERS:
                 half.update(ids)
                 is_busy = FAULT == "keeps-half-a-call" and len(ids) > 1
-                code = grpc.StatusCode.UNAVAILABLE if is_busy else grpc.StatusCode.INVALID_ARGUMENT
-                refuse(context, f"unknown device in {ids}", code)
+                refuse(context, f"unknown device in {ids}", is_busy=is_busy)
             if not known and FAULT != "knows-everything":
                 answer.container_responses.extend(UNKNOWN_ANSWERS[FAULT])
             elif FAULT == "one-per-device" and len(ids) > 1:
