@@ -66,7 +66,6 @@ SHORT = {
     "heals-at-its-start": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "blames-another-device": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
     "refuses-what-has-recovered": evolve(QUICK, timeout=5, undo_health="rm -f {dir}/sick"),
-    "registers-again": evolve(QUICK, alone=1),
     "finds-its-socket": evolve(QUICK, returning=0.8),
     "writes-its-state-in-place": evolve(QUICK, returning=2),
     "ignores-sigterm": evolve(QUICK, grace=0.8),
