@@ -81,6 +81,8 @@ def read_manifest(text: str, file: str) -> Manifest:
                 claims.append(_claim(item))
             elif kind == "Pod":
                 pods.append(read_pod(item))
+                for entry in item["spec"]["resourceClaims"].sequence():
+                    _check_entry(entry)
             else:
                 version = item["apiVersion"].data
                 item["kind"].refuse(
@@ -184,8 +186,6 @@ def read_pod(document: Value) -> Pod:
         if is_extended_resource(resource):
             limit.refuse("a pod as a whole has no limit for devices; write it into spec.containers[].resources")
     claims = _different([entry["name"] for entry in spec["resourceClaims"].sequence()], "entries")
-    for entry in spec["resourceClaims"].sequence():
-        _check_entry(entry)
     for container in (*init_containers, *containers):
         _check_container(container, claims)
     _different([container["name"] for container in (*init_containers, *containers)], "containers")
