@@ -424,6 +424,35 @@ def test_a_claim_of_no_api_group_is_refused(version: str, place: Path, capsys: C
     assert f"apiVersion: expected resource.k8s.io/v1, got '{version}'" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "kind: ResourceClaim\nmetadata: {name: t}\nspecs: {devices: {}}\n",
+            "specs: there is no such field; expected 'spec'",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: t}\nspec: {nodeSelecter: {a: b}}\n",
+            "spec.nodeSelecter: there is no such field;",
+        ),
+        (
+            "kind: Pod\nmetadata: {name: t}\nspec: {toleration: []}\n",
+            "spec.toleration: there is no such field; expected",
+        ),
+    ],
+)
+def test_a_misspelled_field_is_not_ignored(text: str, said: str, place: Path, capsys: Capsys) -> None:
+    (place / "typo.yaml").write_text(text)
+    assert run(place, "why", "typo.yaml", "--slices", "slices.json") == 2
+    assert said in capsys.readouterr().err
+
+
+def test_pods_are_not_claims(place: Path, capsys: Capsys) -> None:
+    """Otherwise, no claim would have devices."""
+    assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "docs/nodes/leak/pods.json") == 2
+    assert "it contains pods or events, not claims. Pods go to --pods" in capsys.readouterr().err
+
+
 def test_a_claim_is_not_a_message(place: Path, capsys: Capsys) -> None:
     assert run(place, "why", "message", "claim.json") == 2
     assert "; for a claim, run: devicecore why claim " in capsys.readouterr().err

@@ -269,7 +269,7 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
             "docs/nodes/leak is a record, which contains no sockets: leave out --plugins.",
         ),
         (
-            ["--claims", "docs/nodes/leak/pods.json"],
+            ["--claims", "docs/nodes/leak/node.json"],
             "it contains API objects; expected the kubelet's dra_manager_state.",
         ),
         (["--cdi-dir", "/no/cdi"], "--cdi-dir: /no/cdi: there is no such directory."),

@@ -127,6 +127,8 @@ def wanted_in(data: bytes, place: str, sources: Mapping[str, object]) -> Wanted 
     for item in items:
         if item["kind"].data in CLAIM_KINDS:
             refuse_misspelled_request(item)
+        elif item["kind"].data == "Pod":
+            refuse_misspelled_pod(item)
     return Wanted(pods, claims, documents) if pods or claims else None
 
 
@@ -140,6 +142,7 @@ def refuse_misspelled_request(claim: Value) -> None:
     version = claim["apiVersion"]
     if version.data is not None and version.text().partition("/")[0] != _GROUP:
         version.refuse(f"expected {_GROUP}/v1, got {described(version.data)}")
+    refuse_misspelled(claim, _FIELDS_OF_OBJECT)
     spec = claim["spec"]["spec"] if claim["kind"].data == "ResourceClaimTemplate" else claim["spec"]
     refuse_misspelled(spec, ("devices",))
     refuse_misspelled(spec["devices"], ("requests", "constraints", "config"))
@@ -152,6 +155,19 @@ def refuse_misspelled_request(claim: Value) -> None:
                 one["allocationMode"].refuse(f"expected ExactCount or All, got {foreign_text(mode, 50)!r}")
 
 
+def refuse_misspelled_pod(pod: Value) -> None:
+    """Refuse a pod with a misspelled field that decides where it can run, as kubectl does."""
+    from devicecore_tools.doctor.reading.large_documents import refuse_misspelled
+
+    refuse_misspelled(pod, _FIELDS_OF_OBJECT)
+    refuse_misspelled(pod["spec"], _FIELDS_OF_POD)
+
+
+_FIELDS_OF_OBJECT = ("apiVersion", "kind", "metadata", "spec", "status")
+_FIELDS_OF_POD = (
+    *("containers", "initContainers", "resourceClaims", "nodeName", "nodeSelector", "affinity", "tolerations"),
+    *("priorityClassName", "schedulerName", "runtimeClassName", "topologySpreadConstraints", "schedulingGates"),
+)
 _GROUP = "resource.k8s.io"
 _MODES = ("", "ExactCount", "All")
 _FIELDS_OF_REQUEST = (

@@ -164,7 +164,8 @@ def _explain_wait(context: click.Context, given: Mapping[str, object]) -> None:
     for option in context.command.params:
         found = given.get(option.name or "")
         reads = isinstance(option.type, Place) or "MESSAGE" in (option.metavar or "")
-        if reads and "-" in (found if isinstance(found, list | tuple) else [found]) and sys.stdin.isatty():
+        is_named = reads and "-" in (found if isinstance(found, list | tuple) else [found])
+        if is_named and not sys.stdin.closed and sys.stdin.isatty():
             sys.stderr.write(f"{context.command_path}: reading standard input; to end it, press Ctrl-D\n")
             return
 

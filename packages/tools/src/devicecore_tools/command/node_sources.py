@@ -161,6 +161,8 @@ def check_places(options: Mapping[str, object]) -> None:
                 )
             elif _begins_with(_REPORT, place):
                 problem = "it is what doctor --json prints; expected a kubelet's checkpoint"
+        if option == "claims" and not (problem or is_wrong) and _begins_with(_PODS, place):
+            problem = "it contains pods or events, not claims. Pods go to --pods, and events to --events"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 
@@ -182,6 +184,7 @@ def _begins_with(pattern: re.Pattern[bytes], file: str) -> bool:
         return False
 
 
+_PODS = re.compile(rb"""(?s)\s*\{(?:(?!"kind").)*"kind"\s*:\s*"(?:Pod|Event)(?:List)?\"""")
 _REPORT = re.compile(rb"""\s*\{\s*"format"\s*:\s*\d+,\s*"verdict"\s*:""")
 _API_OBJECT = re.compile(
     rb"""\s*\{\s*"(?:apiVersion|kind|items|metadata)"\s*:|\s*(?:---\s*)?(?:apiVersion|kind|items):"""

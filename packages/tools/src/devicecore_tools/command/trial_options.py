@@ -112,7 +112,11 @@ def given_pod(place: str) -> GivenPod:
     from devicecore.adapters.manifests import ManifestError
     from devicecore.adapters.manifests.pods import objects_in, read_pod, template_hint
     from devicecore.system.documents import not_utf8, read_documents
-    from devicecore_tools.command.claims import CLAIM_KINDS, pod_of_workload, refuse_misspelled_request
+    from devicecore_tools.command.claims import (
+        CLAIM_KINDS,
+        pod_of_workload,
+        refuse_misspelled_request,
+    )
     from devicecore_tools.doctor.reading.cluster_nodes import tolerations_of
 
     data = sys.stdin.buffer.read(_MAX_POD + 1) if place == "-" else read_input(place, _MAX_POD)
@@ -166,8 +170,10 @@ def _refuse_without_pod(place: str, objects: Sequence[tuple[str, Value]]) -> NoR
 
 
 def _check(manifest: Value) -> None:
+    from devicecore_tools.command.claims import refuse_misspelled_pod
     from devicecore_tools.doctor.pod.admission import why_invalid
 
+    refuse_misspelled_pod(manifest)
     if refused := why_invalid(manifest):
         raise RefusedPodError(refused)
 
