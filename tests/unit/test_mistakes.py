@@ -889,6 +889,14 @@ def driven(driver: Callable[[MemoryClaims], Any]) -> Iterator[Any]:
         ({}, "containerEdits: expected at least one of env, deviceNodes, "),
         ({"envs": ["A=b"]}, "containerEdits: expected env or deviceNodes or "),
         ({"env": {"A": "b"}}, "containerEdits.env: expected a list, got {'A': 'b'}"),
+        ({"env": ["A"]}, "containerEdits: the variable 'A' is not NAME=value"),
+        ({"env": []}, "containerEdits: expected a field that is not empty"),
+        ({"deviceNodes": ["/dev/a"]}, "containerEdits: expected an object, got '/dev/a' @ $.deviceNodes[0]"),
+        ({"deviceNodes": [{"hostPath": "/a"}]}, "containerEdits: required field missing @ $.deviceNodes[0].path"),
+        (
+            {"deviceNodes": [{"path": "/a", "tpye": "c"}]},
+            "containerEdits: extra fields found (tpye) @ $.deviceNodes[0]",
+        ),
         ({"intelRdt": []}, "containerEdits.intelRdt: expected a mapping, got []"),
         (
             {"env": [b"A=b"]},

@@ -27,6 +27,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.system.arguments import checks_arguments
+from devicecore.system.cdi import problem_of_edits
 from devicecore.system.directories import make_directories, make_directory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
@@ -378,7 +379,8 @@ def _edits_problem(edits: object) -> str:
         json.dumps(edits)
     except (TypeError, ValueError) as error:
         return f"{what}: expected values that JSON has: {error}"
-    return ""
+    problem = problem_of_edits(edits)
+    return foreign_text(f"{what}: {problem}") if problem else ""
 
 
 def _excludes(wanted: AllocatedDevice, held: AllocatedDevice) -> bool:

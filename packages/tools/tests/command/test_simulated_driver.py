@@ -15,7 +15,6 @@ from attrs import evolve, frozen
 from devicecore_tools.command.main import main
 from devicecore_tools.testing.api_server import LocalApiServer
 
-from devicecore.adapters.cdi import problem_of
 from devicecore.adapters.grpc_unix.dra import GrpcDriverTransport
 from devicecore.adapters.memory_dra import MemoryClaims
 from devicecore.domain.dra.answers import UnprepareResult, is_cdi_name
@@ -31,6 +30,7 @@ from devicecore.domain.dra.model import (
 )
 from devicecore.plugins.cdi_driver import AlreadyRunningError, CdiKindError
 from devicecore.plugins.simulated_driver import PARAMETERS, SimulatedDriver
+from devicecore.system.cdi import problem_of
 from devicecore.testing.contracts import dra_drivers
 from devicecore.testing.contracts.dra_drivers import GPU_DRIVER, NIC_DRIVER, DriverEvents
 from tests.adapters.peers import PATIENCE

@@ -60,7 +60,6 @@ from devicecore_tools.numa import CPU_FILE, MACHINE_FILE, MEMORY_FILE, Holding
 from devicecore_tools.testing.api_server import LocalApiServer
 
 from devicecore.adapters import manifests
-from devicecore.adapters.cdi import MAX_BYTES, names_in
 from devicecore.adapters.grpc_unix import serve_plugin
 from devicecore.adapters.kube_api import http as kube_http
 from devicecore.adapters.memory import MemoryStore, MemoryTransport
@@ -78,6 +77,7 @@ from devicecore.domain.model import Container, ContainerClaim, Pod, PodUid
 from devicecore.domain.objects import pod_of
 from devicecore.manager import DeviceManager
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
+from devicecore.system.cdi import MAX_BYTES, names_in
 from devicecore.wire import podresources
 from devicecore.wire.conversion import write_receipt
 from devicecore.wire.pluginregistration import PluginInfo

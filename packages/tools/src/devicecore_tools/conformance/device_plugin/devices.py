@@ -14,8 +14,8 @@ from pathlib import Path
 
 from attrs import define, field
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES, UnresolvableError, names_in, resolve
 from devicecore.adapters.grpc_unix import rpc
+from devicecore.system.cdi import CDI_DIRECTORIES, UnresolvableError, names_in, resolve
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection

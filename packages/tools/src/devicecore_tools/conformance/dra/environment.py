@@ -15,7 +15,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self
 
-from devicecore.adapters.cdi import MAX_BYTES, names_in
+from devicecore.system.cdi import MAX_BYTES, names_in
 from devicecore.system.files import read_file
 from devicecore_tools.conformance.dra.settings import DriverTestSettings
 from devicecore_tools.conformance.processes import adopted, as_environment, new_marker

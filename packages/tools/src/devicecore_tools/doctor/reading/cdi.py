@@ -11,8 +11,8 @@ from pathlib import Path
 
 from attrs import define
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES, MAX_BYTES, cdi_files, problems_of, spec_in
 from devicecore.domain.text import counted
+from devicecore.system.cdi import CDI_DIRECTORIES, MAX_BYTES, cdi_files, problems_of, spec_in
 from devicecore.system.files import read_file
 from devicecore_tools.doctor.look.values import NO_DIRECTORY, CdiSeen, CdiSpec, Reading
 

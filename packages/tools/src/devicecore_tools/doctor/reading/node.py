@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 from attrs import define, evolve, field
 
-from devicecore.adapters.cdi import CDI_DIRECTORIES
 from devicecore.adapters.file import CHECKPOINT_NAME
 from devicecore.domain.allocation import DeviceKey, node_of
 from devicecore.domain.allocation.search import REPELLING_EFFECTS
@@ -25,6 +24,7 @@ from devicecore.domain.dra.state_file import FILE_NAME as CLAIMS_NAME
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.text import foreign_text
 from devicecore.runtime.in_time import NOTICED
+from devicecore.system.cdi import CDI_DIRECTORIES
 from devicecore_tools.budget import Budget
 from devicecore_tools.doctor import DEFAULT_ROOT
 from devicecore_tools.doctor.look.topology_settings import TopologySettings

@@ -14,9 +14,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.adapters.cdi import UnresolvableError
 from devicecore.domain.dra.answers import is_cdi_name
 from devicecore.domain.text import counted, foreign_text
+from devicecore.system.cdi import UnresolvableError
 from devicecore_tools.conformance.dra.calls import CallObserver, devices_in
 from devicecore_tools.conformance.dra.checks.cdi import directories, edits_of_names, own_paths
 from devicecore_tools.conformance.dra.checks.prepare import Rows, difference, parts_of_claim, rows

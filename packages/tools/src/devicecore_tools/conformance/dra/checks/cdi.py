@@ -17,7 +17,9 @@ from typing import Any
 
 from attrs import define, field, frozen
 
-from devicecore.adapters.cdi import (
+from devicecore.domain.dra.answers import is_cdi_name
+from devicecore.domain.text import counted
+from devicecore.system.cdi import (
     CDI_DIRECTORIES,
     MAX_BYTES,
     Edits,
@@ -27,8 +29,6 @@ from devicecore.adapters.cdi import (
     read_spec,
     resolve,
 )
-from devicecore.domain.dra.answers import is_cdi_name
-from devicecore.domain.text import counted
 from devicecore.system.files import read_file
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.dra.calls import devices_in

@@ -290,6 +290,15 @@ def _invalid_file_with(device: str, directories: Sequence[Path]) -> str:
     return ""
 
 
+def problem_of_edits(edits: object) -> str:
+    """Return why runtimes refuse a device with these `containerEdits`, or an empty string if they accept the device."""
+    try:
+        found = from_json(_as_go_reads(json.loads(json.dumps(edits)), Edits), Edits)
+    except (TypeError, ValueError, RecursionError) as error:
+        return str(error)
+    return "; ".join(_edit_problems(found)) or ("" if found != Edits() else "expected a field that is not empty")
+
+
 def problem_of(path: Path) -> str:
     """Return why runtimes ignore a file, or an empty string if they use the file.
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from devicecore.adapters.cdi import UnresolvableError, names_in, problems_of, read_spec, resolve
+from devicecore.system.cdi import UnresolvableError, names_in, problems_of, read_spec, resolve
 
 Json = dict[str, Any]
 
