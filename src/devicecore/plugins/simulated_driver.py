@@ -64,7 +64,8 @@ class SimulatedDriver(CdiDriver):
         """
         if device.pool != self.pool or device.device not in self.devices:
             there = foreign_text(f"{device.pool}/{device.device}")
-            raise NotPreparedError(claim.key.name, f"{self.name} has no device {there}")
+            other = "" if device.pool == self.pool else f"; its pool is {self.pool}"
+            raise NotPreparedError(claim.key.name, f"{self.name} has no device {there}{other}")
         variables = {_variable(device.device): f"{self.pool}/{device.device}"}
         for parameters in claim.config_of(device):
             variables |= _variables_of(claim, parameters)

@@ -262,6 +262,8 @@ def test_a_claim_it_cannot_prepare_gets_its_own_error(place: Place) -> None:
     driver = place.driver()
     place.put(row("dev-7"))
     assert error_of(driver, REF) == "ResourceClaim claim: gpu.example.com has no device node/dev-7"
+    place.put(AllocatedDevice(GPU_DRIVER, "node-1", "dev-0", "r"))
+    assert error_of(driver, REF).endswith("gpu.example.com has no device node-1/dev-0; its pool is node")
     place.put(uid="other")
     assert error_of(driver, REF) == f"ResourceClaim claim: expected UID {UID}, got other"
     place.claims.put(ResourceClaim(KEY, UID))
@@ -355,3 +357,12 @@ def test_the_command_serves_a_kubelet_until_sigterm(directory: Path, monkeypatch
             process.kill()
             process.wait(PATIENCE)
             transport.stop()
+
+
+def test_without_an_api_server_the_option_for_files_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert main(["dra-driver", "simulated", "--name", "gpu.example.com", "--node", "n", "--count", "1"]) == 2
+    assert "--manifests DIR" in capsys.readouterr().err

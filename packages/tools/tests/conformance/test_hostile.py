@@ -71,6 +71,12 @@ def test_the_option_for_a_driver_that_is_late_after_a_restart_is_mentioned(tmp_p
     assert "(--returning gives more)" in report.results[0].actual, report
 
 
+def test_a_program_that_creates_no_socket_may_be_a_device_plugin() -> None:
+    check = BY_NAME["makes-a-registration-socket"]
+    report = run(["sleep", "600"], settings=evolve(QUICK, starting=1.0), checks=[check])
+    assert "If the program is a device plugin, run: devicecore conformance plugin" in report.results[0].actual
+
+
 def test_each_check_of_an_event_that_is_impossible_says_so() -> None:
     names = ["restores-cdi-devices-after-a-reboot", "unprepares-after-a-reboot"]
     report = run(command("DeletesItsDirectory"), settings=QUICK, checks=[BY_NAME[name] for name in names])

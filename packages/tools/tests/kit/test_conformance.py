@@ -100,6 +100,7 @@ def test_without_a_registration_the_other_checks_are_not_made(directory: Path) -
     assert first.actual.startswith(
         "no plugin called Register for any resource, for 1 second; is the plugin configured to use "
     )
+    assert first.actual.endswith("If the program is a DRA driver, run: devicecore conformance driver")
     assert {result.actual for result in others} == {report.not_made}
     assert report.not_made == "not run, because serves-before-it-registers failed"
     assert not report.cannot_run

@@ -271,11 +271,19 @@ def _from_manifests(directory: str) -> tuple[ClaimSource, Publish]:
 
 def _from_api_server(options: Mapping[str, Any], last_to_first: ExitStack) -> tuple[ClaimSource, Publish]:
     """Read claims from the API server, and publish ResourceSlices there."""
-    from devicecore.adapters.kube_api import Access
+    from devicecore.adapters.kube_api import Access, ApiAccessError
     from devicecore.adapters.kube_api.dra import KubeApiClaims
     from devicecore.adapters.kube_api.slices import KubeApiSlicePublisher
 
     access = Access(options["kubeconfig"])
-    slices = KubeApiSlicePublisher(options["name"], options["node"], access, pool=options["pool"] or options["node"])
-    last_to_first.enter_context(slices)
-    return last_to_first.enter_context(KubeApiClaims(access)), slices.publish
+    try:
+        slices = KubeApiSlicePublisher(
+            options["name"], options["node"], access, pool=options["pool"] or options["node"]
+        )
+        last_to_first.enter_context(slices)
+        return last_to_first.enter_context(KubeApiClaims(access)), slices.publish
+    except ApiAccessError as error:
+        if options["kubeconfig"]:
+            raise
+        message = f"{error}. Without an API server, pass the directory with the claims: --manifests DIR"
+        raise click.UsageError(message) from None

@@ -137,7 +137,7 @@ def serves_before_it_registers(plugin: PluginUnderTest) -> str:
         if not plugin.process.exits:
             parts.append(
                 f"is the plugin configured to use {kubelet.directory}? If its directory is fixed, pass that directory "
-                "with --socket-dir"
+                "with --socket-dir. If the program is a DRA driver, run: devicecore conformance driver"
             )
         if plugin.settings.budget < plugin.settings.first and not plugin.process.has_exited:
             parts.append("--budget ended the wait before --starting did")

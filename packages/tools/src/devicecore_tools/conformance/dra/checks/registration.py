@@ -77,7 +77,10 @@ def makes_a_registration_socket(driver: DriverUnderTest) -> str:
         others, exits = no_sockets_in(registry), driver.process.exits_since(0)
         parts = [f"there was no socket in {registry} within {seconds}", *filter(None, [others]), *exits[-1:]]
         if not others and not exits:
-            parts.append("is the driver configured to use that directory, with {registry} or --registry-dir?")
+            parts.append(
+                "is the driver configured to use that directory, with {registry} or --registry-dir? "
+                "If the program is a device plugin, run: devicecore conformance plugin"
+            )
         raise Abort("; ".join(parts))
     if first.stage == "dial":
         raise Abort(first.problem)
