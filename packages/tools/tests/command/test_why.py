@@ -424,3 +424,10 @@ def test_a_name_that_the_api_server_does_not_have_is_refused(
     with LocalApiServer() as server:
         assert why(*name, "--kubeconfig", str(server.kubeconfig(tmp_path / "kubeconfig"))) == 2
     assert said in capsys.readouterr().err
+
+
+def test_a_misspelled_name_is_answered_with_the_pods_of_the_record(capsys: pytest.CaptureFixture[str]) -> None:
+    root = Path(__file__).parents[4] / "docs" / "nodes" / "leak"
+    assert main(["why", "default/bacth", "--root", str(root)]) == 1
+    assert "; the pods that were read: " in (said := capsys.readouterr().err)
+    assert "default/batch" in said

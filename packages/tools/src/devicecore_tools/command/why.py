@@ -14,7 +14,7 @@ from attrs import frozen
 from devicecore.domain.documents import Value
 from devicecore.domain.errors import DocumentError
 from devicecore.domain.model import Pod
-from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text
+from devicecore.domain.text import MAX_FOREIGN_TEXT, counted, foreign_text, listed
 from devicecore_tools.budget import Budget
 from devicecore_tools.command.claims import NotKnownError, Wanted, explain_claims, may_decide
 from devicecore_tools.command.node_sources import check_places, node_sources, question_options
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
 _NEGATIVE, _UNUSABLE, _NOT_KNOWN = 1, 2, 3
 _MAX_ROWS = 40
+_MAX_NAMES = 10
 _MAX_SHOWN = 200  # the length to which error messages cut a file name or an unrecognized text
 _HOW_TO_GET_IT = (
     " (no file, pod or claim has this name, and a reason such as UnexpectedAdmissionError is not enough; run: "
@@ -175,8 +176,19 @@ def why(
         complain("devicecore why", str(error))
         return _NOT_KNOWN if isinstance(error, NotKnownError) else _UNUSABLE
     assert read is not None  # noqa: S101 - for mypy: as above
-    hint = _NOT_ASKED if is_unasked else _HOW_TO_GET_IT
+    hint = _NOT_ASKED if is_unasked else f"{_HOW_TO_GET_IT}{_pods_read(read)}"
     return _explain_messages(question, message, read, about, hint, as_json=as_json)
+
+
+def _pods_read(read: "_Sources") -> str:
+    """Return the names of the pods that were read as the end of a sentence, or an empty string if there are none."""
+    from devicecore_tools.doctor.reading import record  # claims do not need this import
+
+    if read.facts is None or read.facts.look.pods.value is None:
+        return ""
+    items = (read.documents.get(record.PODS) or {}).get("items") or ()
+    names = [f"{one['metadata'].get('namespace', 'default')}/{one['metadata']['name']}" for one in items]
+    return f"; the pods that were read: {foreign_text(listed(names, _MAX_NAMES))}" if names else ""
 
 
 def _pod_of(question: Question) -> GivenPod | None:
