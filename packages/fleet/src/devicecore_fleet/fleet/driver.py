@@ -121,7 +121,9 @@ class VirtualDriver(DraDriver):
     def _problem(self, ref: ClaimRef, device: AllocatedDevice) -> str:
         place = foreign_text(f"{device.pool}/{device.device}")
         if device.pool != self.pool or device.device not in self.description.names:
-            return f"{self.name} has no device {place}"
+            return f"{self.name} has no device {place}" + (
+                "" if device.pool == self.pool else f"; its pool is {self.pool}"
+            )
         if device.admin_access:
             return ""
         for other in self.prepared().claims.values():
