@@ -60,7 +60,7 @@ class BusyWait(GoodDriver):
         super().leave()
 
 
-@fails("closes-its-files")
+@fails("closes-its-files", "grows-with-no-claim")
 class OpensAFileEachTime(GoodDriver):
     files: list[Any]
 
