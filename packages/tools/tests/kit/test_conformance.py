@@ -26,7 +26,7 @@ from tests.kit import faults
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(faults.FAULTS), ids=[fault for fault, _ in faults.FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # on a busy machine, too, a check of many calls makes them all
-    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._CALLING", 60.0)
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks.allocate._CALLING", 60.0)
     faults.assert_found(fault, names, directory)
 
 
@@ -34,7 +34,7 @@ def test_growth_is_found_even_if_there_is_only_time_for_few_calls(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_CALLS", 1000), ("_CALLS_FIRST", 1000), ("_CALLING", 4.0)):
-        monkeypatch.setattr(f"devicecore_tools.conformance.device_plugin.checks.{name}", value)
+        monkeypatch.setattr(f"devicecore_tools.conformance.device_plugin.checks.allocate.{name}", value)
     report = faults.run_checks_on("leaves-zombies", faults.EXPENSIVE, faults.QUICK, directory)
     assert report.result("grows-with-no-call").failed
 

@@ -13,13 +13,13 @@ from tests.kit.faults import NAMES, QUICK, RESTART_FAULTS, SHORT, assert_found, 
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(RESTART_FAULTS), ids=[fault for fault, _ in RESTART_FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if fault == "ignores-refusals":  # this fault is recognized by something that does not happen
-        monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._AFTER_REFUSAL", 5.0)
+        monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks.restarts._AFTER_REFUSAL", 5.0)
     assert_found(fault, names, directory)
 
 
 def test_a_plugin_without_fault_passes_everything(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # on a busy machine, too, a check of many calls makes them all
-    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks._CALLING", 60.0)
+    monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks.allocate._CALLING", 60.0)
     report = run_checks_on("", NAMES, QUICK, directory)
     not_undone = {
         *("reports-a-recovery-of-health", "allocates-a-device-that-has-recovered", "reports-a-later-change-of-health")

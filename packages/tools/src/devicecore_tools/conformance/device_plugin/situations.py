@@ -13,19 +13,17 @@ from devicecore.adapters.grpc_unix import rpc
 from devicecore.domain.text import counted
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
-from devicecore_tools.conformance.device_plugin.checks import (
+from devicecore_tools.conformance.device_plugin.checks.allocate import strange
+from devicecore_tools.conformance.device_plugin.checks.common import (
     ALLOCATE,
     MUST,
     PREFERENCE,
-    RESTARTS,
     all_hardware,
     allocate_or_skip,
     ask_for_preferred,
-    calls_in_progress,
-    others_left_alone,
     owners_of,
-    strange,
 )
+from devicecore_tools.conformance.device_plugin.checks.restarts import RESTARTS, calls_in_progress, others_left_alone
 from devicecore_tools.conformance.device_plugin.plugin import PluginUnderTest
 from devicecore_tools.conformance.model import (
     Check,

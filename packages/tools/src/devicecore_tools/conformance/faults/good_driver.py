@@ -115,9 +115,7 @@ class GoodDriver:
         # Another thread waits, because the handler would wait forever for a lock that this thread itself holds.
         waiting = threading.Thread(target=self.over.wait, daemon=True)
         waiting.start()
-        while (
-            waiting.is_alive()
-        ):  # a signal that arrives just before a wait, or in another thread, does not end the wait
+        while waiting.is_alive():  # a signal just before a wait, or in another thread, does not end the wait
             waiting.join(0.5)
         self.leave()
         os._exit(0)  # gRPC threads may be waiting for a stream
