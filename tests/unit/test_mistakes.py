@@ -602,7 +602,7 @@ def test_a_failed_wait_reports_the_last_observed_state() -> None:
 def test_a_misspelled_resource_is_seen_in_the_verdict() -> None:
     """A name that no plugin could register is shown, too. Kubernetes' own resources are not named."""
     limits = {"gpu": 1, "Example/GPU/x": 1, "example.com/gpus": 2, "cpu": 1, "hugepages-2Mi": 1, "memory": 5, GPU: 1}
-    warned = "pod p gets no 'Example/GPU/x', 'gpu': the name of a device has a domain, such as example.com/gpu"
+    warned = "pod p gets no 'Example/GPU/x', 'gpu': a device's resource name has a domain, such as example.com/gpu"
     with running() as manager, pytest.warns(RuntimeWarning, match=warned):
         verdict: Verdict = manager.admit(Pod(PodUid("p"), containers=(Container("main", limits),)))
     assert isinstance(verdict, Admitted)
@@ -900,7 +900,7 @@ def driven(driver: Callable[[MemoryClaims], Any]) -> Iterator[Any]:
         ({"intelRdt": []}, "containerEdits.intelRdt: expected a mapping, got []"),
         (
             {"env": [b"A=b"]},
-            "containerEdits: expected values that JSON has: Object of type bytes is not JSON serializable",
+            "containerEdits: expected values that JSON can represent: Object of type bytes is not JSON serializable",
         ),
     ],
 )

@@ -285,8 +285,8 @@ class DeviceManager(Runs):
         """Allocate devices to all containers of a pod, or to none of them.
 
         A pod that already holds devices keeps them. `affinity` contains the NUMA nodes that the caller has chosen for
-        every container; without `affinity`, the topology policy chooses. For a limit whose name no device can have,
-        such as `gpu`, the method issues a RuntimeWarning.
+        every container; without `affinity`, the topology policy chooses. If a pod is admitted although it has a limit
+        whose name no resource can have, such as `gpu`, the method issues a RuntimeWarning.
 
         Returns:
             `Admitted` with the devices, which are in the checkpoint; `Refused` with the error, if the pod cannot run
@@ -310,7 +310,7 @@ class DeviceManager(Runs):
         if isinstance(verdict, Admitted) and verdict.unhandled:
             names = sorted({name for _, name in verdict.unhandled if not is_extended_resource(name)})
             if names:  # an API server refuses such a pod, and a kubelet would start it without a device
-                problem = f"pod {pod.uid} gets no {', '.join(map(repr, names))}: the name of a device has a domain"
+                problem = f"pod {pod.uid} gets no {', '.join(map(repr, names))}: a device's resource name has a domain"
                 warnings.warn(f"{problem}, such as example.com/gpu", RuntimeWarning, stacklevel=2)
         return verdict
 

@@ -378,7 +378,7 @@ def _edits_problem(edits: object) -> str:
     try:
         json.dumps(edits)
     except (TypeError, ValueError) as error:
-        return f"{what}: expected values that JSON has: {error}"
+        return f"{what}: expected values that JSON can represent: {error}"
     problem = problem_of_edits(edits)
     return foreign_text(f"{what}: {problem}") if problem else ""
 

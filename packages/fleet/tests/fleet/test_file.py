@@ -90,7 +90,7 @@ MISTAKES = {
     A_NODE + "  containers: [{do: crash}]": "f:3: nodes[0].containers[0].do: expected `exit CODE [after TIME]`",
     A_NODE
     + GPUS
-    + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2', only gpu-0",
+    + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2'; devices: gpu-0",
     A_NODE + "  cpu: 4\n  cpu: 8": "f:4: expected each key once, got 'cpu' a second time",
     A_NODE + GPUS + "- {at: soon, nodes: a, do: down}": "f:5: faults[0].at: expected a duration",
     A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: there is no node b*; the nodes",
@@ -123,7 +123,7 @@ def test_a_device_is_named_by_itself_or_with_its_owner() -> None:
     assert check_command(("unhealthy", "0000:3b:02.7"), group) == ""
     assert check_command(("unhealthy", "openshift.io/netdevice=0000:3b:02.7"), group) == ""
     wrong = check_command(("unhealthy", "x.com/y=0000:3b:02.7"), group)
-    assert wrong.startswith("there is no device 'x.com/y=0000:3b:02.7', only 0000:3b:02.0, ")
+    assert wrong.startswith("there is no device 'x.com/y=0000:3b:02.7'; devices: 0000:3b:02.0, ")
     assert "only for openshift.io/netdevice" in check_command(("plugin-gone", "a.com/b"), group)
     assert check_command(("explode",), group).startswith("expected `unhealthy DEVICE`")
 

@@ -138,7 +138,7 @@ def stand_in_for_docker(temporary: Path) -> None:
 def test_a_missing_quote_is_said_to_be_in_its_input(tmp_path: Path, name: str) -> None:
     ran, _ = action(tmp_path, **({"command": "./my-plugin"} | {name: "--only 'lists-*"}))
     assert ran.returncode == 2
-    assert f"::error::the words of the input {name} cannot be told apart: is a quote missing?" in ran.stdout
+    assert f"::error::the input {name} cannot be split into words: is a quote missing?" in ran.stdout
 
 
 def test_inputs_reach_commands_as_variables_only() -> None:

@@ -37,7 +37,7 @@ def check_command(command: Sequence[str], group: GroupDescription) -> str:
                 return ""
             devices = [str(each.id) for one in group.plugins for each in one.devices]
             devices += [name for one in group.drivers for name in one.names]
-            return f"there is no device {_shown(device)}, only {listed(devices, 20) or 'none'}"
+            return f"there is no device {_shown(device)}; devices: {listed(devices, 20) or 'none'}"
         case ["plugin-gone" | "plugin-back", name]:
             known = [str(one.resource) for one in group.plugins]
             return "" if name in known else f"there is no plugin for {_shown(name)}, only for {_listed(known)}"

@@ -86,7 +86,7 @@ def parse_fleet(text: str, file: str) -> FleetDescription:
     whole = documents[0] if documents else Value(None, Document(file, error=FleetFileError))
     if isinstance(whole.data, dict) and "kind" in whole.data and "nodes" not in whole.data:
         whole["kind"].refuse(
-            "expected a fleet's file, with `nodes`, got a Kubernetes object; `fleet shapes` prints files"
+            "expected a fleet's file, with `nodes`, got a Kubernetes object; `devicecore fleet shapes` lists examples"
         )
     if len(documents) > 1:
         documents[1].refuse("expected one document, got more")

@@ -142,7 +142,7 @@ class ManifestFeed(ManifestPods, PodFeed):
     """
 
     def poll(self) -> Changes:
-        """Scan the directory, and log what keeps a new pod from its devices although a kubelet does not mention it."""
+        """Scan the directory, and log what keeps new pods from getting devices, which a kubelet would not mention."""
         changes = super().poll()
         for pod in changes.added:
             for problem in _problems_of(pod):
@@ -182,5 +182,5 @@ def _problems_of(pod: Pod) -> Iterator[str]:
         if claim.template and claim.name not in pod.generated_claims:
             yield (
                 f"nothing creates the claim {claim.name} from its template for a pod in a manifest: write a "
-                "ResourceClaim into a manifest, and its name into resourceClaimName of the pod"
+                "ResourceClaim into a manifest, and its name into the pod's resourceClaimName"
             )

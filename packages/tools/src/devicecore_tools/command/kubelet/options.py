@@ -278,7 +278,7 @@ _OF_POLICIES = {
     "unknown policy": ". Write none or static for --cpu-manager-policy, and None or Static for --memory-manager-policy",
     "unable to determine reserved CPU": ". Add --reserved-cpus, or cpu to --kube-reserved or --system-reserved",
     "unsupported options": ". Add --cpu-manager-policy static",
-    "the total amount": ". Change --reserved-memory: the amounts of all NUMA nodes have to add up to this value",
+    "the total amount": ". Change --reserved-memory: the amounts of all NUMA nodes must add up to this value",
 }
 
 
