@@ -73,6 +73,6 @@ def test_all_reports_of_all_workers_are_printed(dies: bool, tmp_path: Path) -> N
 
 
 def test_tests_that_take_very_long_begin_first(request: pytest.FixtureRequest) -> None:
-    """These are the tests with the mark `apart`. At the end, everybody would wait for them."""
+    """These are the tests with the mark `apart`. If they began last, the run would take longer."""
     apart = [number for number, test in enumerate(request.session.items) if test.get_closest_marker("apart")]
     assert apart == list(range(len(apart)))

@@ -120,10 +120,10 @@ class _Reports:
 
 
 class _Following:
-    """Stands for the test after a test, by which pytest decides which fixtures to tear down.
+    """Stands for the next test, which pytest needs to decide which fixtures to tear down.
 
-    It is taken only when pytest asks for it, after the call of the first test. Otherwise, no other process could take a
-    file while the process that runs it next is busy with a long test.
+    The next test is taken only when pytest asks for it, after the call of the current test. Otherwise, no other process
+    could take a file while the process that runs it next is busy with a long test.
     """
 
     def __init__(self, tests: Iterator[pytest.Item]) -> None:

@@ -137,7 +137,7 @@ _ELSEWHERE = {
     "DraManager": "devicecore.dra",
     "resource_claim_of": "devicecore.dra",
 }
-"""Public names that are looked for in this module, and the modules that define them."""
+"""Public names that users may try to import from this module, and the modules that define them."""
 
 if not TYPE_CHECKING:  # a type checker reads the imports above
 

@@ -66,7 +66,7 @@ class FileStore:
     def load(self) -> bytes | None:
         """Read the file. Return None if the file does not exist.
 
-        If not even its directory exists, this method issues a RuntimeWarning, because `save` would fail.
+        If the file's directory does not exist either, this method issues a RuntimeWarning, because `save` would fail.
 
         Raises:
             StoreError: the file cannot be read.
@@ -122,7 +122,7 @@ class FileStore:
 
 
 def _warn_if_no_directory(path: Path) -> None:
-    """Warn of what most likely is a mistake. A manager only logs the error, or refuses a pod because of it."""
+    """Warn if the directory of a file does not exist, because a manager only logs the error, or refuses a pod."""
     if not path.parent.exists():
         problem = f"there is no directory {path.parent}, so {path.name} cannot be written: create it"
         warnings.warn(problem, RuntimeWarning, stacklevel=3)

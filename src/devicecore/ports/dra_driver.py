@@ -60,7 +60,7 @@ def unprepared(driver: DraDriver, claims: Sequence[ClaimRef]) -> dict[ClaimUid, 
 
 
 def _with_tuples(result: PrepareResult) -> PrepareResult:
-    """Return the result with tuples of requests and CDI names. Drivers may have passed lists, which have no hash."""
+    """Return the result with tuples of requests and CDI names. Drivers may pass lists, which are not hashable."""
     given = [names for device in result.devices for names in (device.requests, device.cdi_ids) if names is not None]
     if all(isinstance(names, tuple) for names in given):
         return result

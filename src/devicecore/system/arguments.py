@@ -1,10 +1,10 @@
 """Checks arguments against the annotations of a function.
 
 Law: a call with an argument of the wrong type raises a TypeError with one sentence, which names the function and the
-argument, before anything has happened. An argument whose type has no simple check, such as a protocol, is accepted.
+argument, before the function is run. An argument whose type has no simple check, such as a protocol, is accepted.
 
-These checks take microseconds, so only functions that are called rarely have them: those that construct adapters and
-plugins, start servers, or are called by tests.
+These checks take microseconds, so only functions that are called rarely have them, such as those that construct
+adapters and plugins, start servers, or are called by tests.
 """
 
 import inspect
@@ -27,7 +27,7 @@ _COUNTED = ("per_second", "fraction")
 def checks_arguments(*own: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
     """Return a decorator for functions and methods that are to refuse arguments of the wrong type.
 
-    `own` are the names of arguments that the function itself checks, because its error says more.
+    `own` are the names of arguments that the function itself checks, because the function's own error says more.
     """
 
     def decorate(function: Callable[P, T]) -> Callable[P, T]:
@@ -66,7 +66,7 @@ def _check(
 
 @cache
 def _signature(function: Callable[..., object]) -> tuple[inspect.Signature, Mapping[str, Any]]:
-    """Return the parameters and their types, without those that cannot be resolved at run time."""
+    """Return the parameters and their types, without the types that cannot be resolved at run time."""
     signature = inspect.signature(function)
     try:
         return signature, get_type_hints(inspect.unwrap(function))

@@ -417,7 +417,7 @@ def test_a_misspelled_field_of_a_claim_is_named(kind: str, spec: str, field: str
 
 
 @pytest.mark.parametrize("version", ["v1", "resources.k8s.io/v1"])
-def test_a_claim_of_no_api_group_is_refused(version: str, place: Path, capsys: Capsys) -> None:
+def test_a_claim_of_a_wrong_api_group_is_refused(version: str, place: Path, capsys: Capsys) -> None:
     text = f"apiVersion: {version}\nkind: ResourceClaim\nmetadata: {{name: t}}\nspec: {{devices: {{}}}}\n"
     (place / "typo.yaml").write_text(text)
     assert run(place, "why", "typo.yaml", "--slices", "slices.json") == 2

@@ -52,7 +52,7 @@ kubelet --root ROOT --machine FILE --cpu-manager-policy static --once --wait 0
 def test_any_file_is_used_or_refused_in_a_sentence(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A bug would end `main` with an exception."""
+    """A bug would make `main` raise an exception."""
     (tmp_path / "root").mkdir(mode=0o755)
     (tmp_path / "fleet").write_text("nodes: [{name: a}]\n")
     (tmp_path / "pod").write_text(

@@ -118,7 +118,7 @@ def test_pods_are_refused_and_admitted_in_a_directory_of_manifests(
     for given in (pod("odd", "3", "1Gi"), pod("whole", "4", "2Gi")):
         (manifests / f"{given['metadata']['name']}.json").write_text(json.dumps(given))
     place = ("--root", str(directory), "--manifests", str(manifests), "--machine", str(machine))
-    # with --wait 0, the pods have one second, which is too short on a busy machine
+    # with --wait 0, the pods would have one second, which is too short on a busy machine
     run = devicecore("kubelet", *place, *OPTIONS, "--once", "--json", "--wait", "5")
     found = {one["name"]: (one["phase"], one["reason"]) for one in json.loads(run.stdout)["pods"]}
     assert found["whole"][0] == "Running"

@@ -67,7 +67,7 @@ def test_an_option_that_needs_another_is_refused_without_it(capsys: pytest.Captu
 
 @pytest.mark.parametrize("name", ["~/no-such-file", "https://example.com/no-such-file"])
 def test_a_name_that_no_file_can_have_is_explained(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    """A shell does not replace ~ in --kubeconfig=~/config, and kubectl, but not devicecore, reads from a URL."""
+    """A shell does not replace ~ in --kubeconfig=~/config. kubectl reads from URLs, but devicecore does not."""
     named = 0
     for path, command in every_command(tree):
         for one in command.params:

@@ -25,12 +25,12 @@ from tests.kit import faults
 
 @pytest.mark.parametrize(("fault", "names"), mostly_slow(faults.FAULTS), ids=[fault for fault, _ in faults.FAULTS])
 def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # on a busy machine, too, a check of many calls makes them all
+    # so that a check of many calls makes them all on a busy machine, too
     monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks.allocate._CALLING", 60.0)
     faults.assert_found(fault, names, directory)
 
 
-def test_growth_is_found_even_if_there_is_only_time_for_few_calls(
+def test_growth_is_found_even_if_there_is_time_for_only_a_few_calls(
     directory: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in (("_CALLS", 1000), ("_CALLS_FIRST", 1000), ("_CALLING", 4.0)):

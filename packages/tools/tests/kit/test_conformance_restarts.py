@@ -18,7 +18,7 @@ def test_a_fault_is_found(fault: str, names: list[str], directory: Path, monkeyp
 
 
 def test_a_plugin_without_fault_passes_everything(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # on a busy machine, too, a check of many calls makes them all
+    # so that a check of many calls makes them all on a busy machine, too
     monkeypatch.setattr("devicecore_tools.conformance.device_plugin.checks.allocate._CALLING", 60.0)
     report = run_checks_on("", NAMES, QUICK, directory)
     not_undone = {

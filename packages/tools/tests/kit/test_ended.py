@@ -1,4 +1,4 @@
-"""A process has ended before Linux has closed its files, and before its exit status is read."""
+"""A process counts as ended even if Linux is still closing its files, or its exit status has not been read."""
 
 import os
 import subprocess

@@ -130,10 +130,10 @@ def run_plugin(
 ) -> signal.Signals:
     """Serve `plugin` until SIGTERM or SIGINT arrives, and return the signal.
 
-    The arguments mean the same as those of `serve_plugin`, and the errors are the same.
+    The arguments mean the same as those of `serve_plugin`, and the errors are the same, except that in any thread but
+    the main thread, this function raises ValueError.
 
-    Only the main thread can call this function; in any other thread, it raises ValueError. If the program has not
-    configured logging, warnings go to stderr.
+    If the program has not configured logging, warnings go to stderr.
     """
     logging.basicConfig()
     if threading.current_thread() is not threading.main_thread():

@@ -36,9 +36,9 @@ def read_claim(document: Value, uid: str) -> ManifestClaim:
 
 
 def _check_allocation(claim: Value) -> None:
-    """Refuse an allocation that is in the wrong place, or a result without a device.
+    """Refuse an allocation that is in the wrong place, or a result without a driver, a pool or a device.
 
-    Usually, a scheduler writes the allocation. In a manifest, its author does, and a misplaced one would not be found.
+    Usually, a scheduler writes the allocation. In a manifest, the author does, and a misplaced one would be ignored.
     """
     places = "status.allocation", "status.allocation.devices", "status.allocation.devices.results"
     for place in places:

@@ -205,7 +205,7 @@ def _refuse_misspelled(value: Value, fields: tuple[str, ...]) -> None:
 
 
 def _refuse_misplaced(value: Value, place: str) -> None:
-    """Refuse an object that itself contains what belongs into `resources`, because the pod would request no device."""
+    """Refuse an object that itself contains a field of `resources`, because the pod would request no device."""
     for name in ("limits", "requests", "claims"):
         if name in value.mapping():
             value[name].refuse(f"there is no such field; write it into {place}")

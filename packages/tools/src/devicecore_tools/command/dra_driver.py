@@ -148,7 +148,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
         raise click.UsageError(message)
     for option in ("node", "pool"):
         text = options[option] or options["node"]
-        # the name of a pool may consist of several DNS names
+        # the name of a pool may consist of several DNS names, separated by slashes
         if not all(is_dns_subdomain(part, _MAX_NODE) for part in (text.split("/") if option == "pool" else [text])):
             message = f"--{option}: expected a name of a-z, 0-9, '-' and '.', got {foreign_text(text)!r}."
             raise click.UsageError(message)

@@ -1,9 +1,9 @@
 """Groups of commands.
 
 Law: the error for a misspelled command names the closest command, no option takes the next option as its value, no
-source is ignored because its option was given twice, no option is ignored because another one is missing, and no file
-is written twice. If the context's `obj` is a list, each command's name is appended to it before the command is
-imported.
+source is ignored because its option was given twice, no option is ignored because another one is missing, and no two
+options write the same file. If the context's `obj` is a list, each command's name is appended to it before the command
+is imported.
 """
 
 import os

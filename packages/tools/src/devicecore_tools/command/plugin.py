@@ -92,7 +92,7 @@ def place_of(context: click.Context, socket_dir: str | None, kubelet_socket: str
 
 
 def _refuse_other_place(kubelet_socket: str | None) -> None:
-    """Raise click.UsageError for a file or a directory, at which a plugin would wait for a kubelet forever."""
+    """Raise click.UsageError for a file or a directory, because a plugin would wait there forever for a kubelet."""
     if kubelet_socket and (Path(kubelet_socket).is_dir() or Path(kubelet_socket).is_file()):
         what = "directory" if Path(kubelet_socket).is_dir() else "file"
         raise click.UsageError(

@@ -60,7 +60,7 @@ class UnhealthyFile:
         except FileNotFoundError:
             text = ""
         except OSError as error:
-            if error.strerror != self._problem:  # said once, not every second
+            if error.strerror != self._problem:  # this is logged once, not every second
                 _log.warning("%s cannot be read: %s", foreign_text(str(self._path)), error.strerror)
             self._problem = error.strerror
             return None

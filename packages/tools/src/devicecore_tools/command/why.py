@@ -181,7 +181,7 @@ def why(
 
 
 def _pods_read(read: "_Sources") -> str:
-    """Return the names of the pods that were read as the end of a sentence, or an empty string if there are none."""
+    """Return the end of a sentence, with the names of the pods that were read, or an empty string if there are none."""
     from devicecore_tools.doctor.reading import record  # claims do not need this import
 
     if read.facts is None or read.facts.look.pods.value is None:

@@ -199,8 +199,8 @@ class SubjectProcess(ABC):
     def wait_for_end(self, process: PluginProcess, grace: float) -> float:
         """Wait at most `grace` seconds until a process that was told to exit ends, and return how long it took.
 
-        Once it has ended, also wait until Linux has closed what it left open, because it has no exit status before. The
-        result does not include that time.
+        Once it has ended, also wait until Linux has closed what it left open, because it has no exit status before
+        that. The result does not include that time.
         """
         began = time.monotonic()
         self.wait(lambda: has_ended(process.pid), grace)

@@ -52,7 +52,7 @@ def has_ended(pid: int) -> bool:
     """Return whether a process has ended, even if Linux is still closing its files or ending its threads.
 
     On a busy machine, processes that had called `exit` were found waiting for a CPU for 16 seconds while Linux closed
-    their sockets. They cannot be waited for until then.
+    their sockets. Until then, their exit status cannot be read.
     """
     threads = [*Path(f"/proc/{pid}/task").glob("*")]
     return all(map(_is_exiting, threads))

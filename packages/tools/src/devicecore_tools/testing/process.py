@@ -447,7 +447,7 @@ def freeze(pids: Collection[int]) -> None:
     """Send SIGSTOP to these processes, and wait until all of their threads have stopped or exited.
 
     A signal stops each thread only when it gets a processor, so on a busy machine some threads still answered calls
-    seconds later. A thread that waits for a disk for too long is not waited for.
+    seconds later. The wait ends after 30 seconds, for example if a thread waits for a disk.
     """
     for pid in pids:
         with suppress(ProcessLookupError, PermissionError):

@@ -70,7 +70,7 @@ class ListedDevices:
         slowest: how long the plugin's slowest answer to Allocate took, in seconds.
         is_silent: whether a call to Allocate got no answer at all.
         usual: how long the plugin's answers to Allocate took on average, in seconds.
-        usual_start: how long its answers to PreStartContainer took on average, in seconds.
+        usual_start: how long the plugin's answers to PreStartContainer took on average, in seconds.
         took: for each method, how long its fastest answer took, in seconds.
         existing: the device nodes, mounted paths and CDI devices that existed when they were given to a container.
         vanished: a sentence for each later answer with a device node or mount that no longer existed.
@@ -169,14 +169,17 @@ class ListedDevices:
         return ids[:: -(-len(ids) // _MAX_SINGLE_DEVICES)]
 
     def _different_from(self, ids: Sequence[str]) -> str:
-        """Return a device with another answer than the first one, if known: many checks do not apply to equal ones."""
+        """Return a device whose answer is known to differ from the first device's, or else the last device.
+
+        Many checks do not apply to devices with equal answers.
+        """
         parts = {id_: _parts_of(answer) for id_, answer in self.known_answers.items()}
         first = parts.get(ids[0])
         return next((id_ for id_ in ids[1:] if id_ in parts and parts[id_] != first), ids[-1])
 
     @property
     def known_answers(self) -> dict[str, Answer]:
-        """The first answer for each device that was allocated alone so far."""
+        """The first answer for each device that has been allocated alone so far."""
         return {id_: Answer.FromString(one) for id_, one in self._singles.items()}
 
     @property
@@ -222,7 +225,8 @@ class ListedDevices:
     ) -> list[deviceplugin.ContainerAllocateResponse]:
         """Call Allocate once for `containers`, each given as a list of device ids, and return the answers.
 
-        The answer may take `patience` seconds, but at least as long as every answer (`Settings.timeout`).
+        The plugin has `patience` seconds to answer, and never less than `Settings.timeout`. If it has left a call to
+        Allocate without an answer, it has only `Settings.timeout`.
 
         Raises CallFailedError if the plugin returned an error or did not respond in time.
         """

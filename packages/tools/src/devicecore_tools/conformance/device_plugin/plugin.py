@@ -21,11 +21,11 @@ from devicecore_tools.testing.process import PluginProcess
 
 @frozen
 class Quiet:
-    """What the plugin's process did in some time in which nobody called the plugin.
+    """What the plugin's process did during a period in which nobody called the plugin.
 
     Attributes:
-        before: the processor time that the process had used at the beginning.
-        after: the processor time that it had used at the end.
+        before: the processor time that the process had used when the period began.
+        after: the processor time that the process had used when the period ended.
         printed: how many bytes it printed.
     """
 
@@ -35,7 +35,7 @@ class Quiet:
 
     @property
     def seconds(self) -> float:
-        """How long the time was."""
+        """How long the period was."""
         return self.after.at - self.before.at
 
 

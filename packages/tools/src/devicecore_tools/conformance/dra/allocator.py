@@ -1,8 +1,8 @@
 """Decides which published devices a check's claim gets, as a scheduler does, but in a different order.
 
 Law: the least recently used device is allocated first, so that a device that a driver has not released affects few
-checks. Devices that may be allocated several times come last: what a driver keeps of one claim does not prevent it from
-preparing the device for another. `devicecore.domain.allocation` decides everything else.
+checks. Devices that may be allocated several times come after the others: what a driver keeps of one claim does not
+prevent it from preparing such a device for another claim. `devicecore.domain.allocation` decides everything else.
 """
 
 import json

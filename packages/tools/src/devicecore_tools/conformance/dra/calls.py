@@ -433,9 +433,9 @@ class Calls:
     def ready_devices(self, claim: Claim) -> tuple[Any, ...]:
         """Prepare a claim for a check that tests something else, and return the devices in the answer.
 
-        If the driver has prepared claims before, and none but a reserved one is now, the call is tried once more with
-        fresh directories, because another check may have left devices in use. Raises Skip if the driver did not
-        prepare the claim; other checks report that.
+        If the driver has prepared claims before, and now only claims for reserved devices are prepared, or none, the
+        call is tried once more with fresh directories, because another check may have left devices in use. Raises Skip
+        if the driver did not prepare the claim; other checks report that.
         """
         with needed("a prepared claim"):
             try:

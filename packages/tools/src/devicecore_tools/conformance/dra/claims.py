@@ -50,7 +50,7 @@ class Claim:
 
     Attributes:
         devices: the driver's devices that are allocated to the claim.
-        shares: the allocated shares of devices that may be allocated several times; of each device, the last one.
+        shares: the allocated shares of devices that may be allocated several times; for each device, the last one.
         was_sent: whether the driver was called to prepare the claim.
         is_prepared: whether the driver has prepared the claim, and has not unprepared it since.
         is_deleted: whether the claim's object was deleted, so that the driver may forget the claim.
@@ -198,7 +198,7 @@ class Claims:
         return fitting
 
     def _fits(self, device: SliceDevice, *others: SliceDevice) -> bool:
-        """Return whether the counters that a device consumes suffice for it, for others and for the checks' claims."""
+        """Return whether the counters that a device consumes suffice for it, `others` and the checks' claims."""
         if not device.consumes_counters:
             return True
         taken = [*self._taken, *others]
@@ -234,7 +234,7 @@ class Claims:
         return [device for device in self.allocatable if device.key not in taken]
 
     def missing_device(self, pool: str) -> SliceDevice:
-        """Return a device that is not published, with a name of its own for each call.
+        """Return a device that is not published, with a different name for each call.
 
         A driver may record which claims have been refused, and then refuses another claim for the same device for a
         different reason.
@@ -412,7 +412,10 @@ class Claims:
 
     @property
     def _taken_by_others(self) -> bool:
-        """Whether other checks' claims hold devices, in which case a lack of devices is not the driver's limit."""
+        """Whether other checks' claims hold devices that are not reserved.
+
+        If they do, a lack of devices is not the driver's limit.
+        """
         others = (device for claim in self._all if claim not in self._own for device in claim.devices)
         return any(device.key not in self.reserved for device in others)
 
@@ -506,7 +509,7 @@ def _results(allocation: Json | None) -> Sequence[Json]:
 
 
 def _with_shares(allocation: Json, shares: Shares | None) -> Json:
-    """Replace the IDs of the shares in an allocation by those in `shares`, and return the allocation."""
+    """Replace the IDs of the shares in an allocation with those in `shares`, and return the allocation."""
     for one in _results(allocation):
         if "shareID" in one:
             one["shareID"] = (shares or {}).get((one["pool"], one["device"]), one["shareID"])

@@ -527,7 +527,7 @@ def on_host(path: str) -> str:
         "mounts-a-missing-path",
         "drops-sick-devices",
         "lists-nothing-while-sick",
-    }:  # the device nodes of this fault exist on every machine
+    }:  # the device nodes of these faults exist on every machine
         return f"/dev/{('zero', 'full', 'random')[int(path[-1])]}" if path[-1].isdigit() else "/dev/null"
     if FAULT in {"gives-a-missing-node", "gives-a-file"}:
         odd = "/dev/chip0" if FAULT == "gives-a-missing-node" else sys.argv[0]

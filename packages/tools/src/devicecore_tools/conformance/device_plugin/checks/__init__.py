@@ -1,7 +1,7 @@
 """The checks for device plugins that are not in the table of situations: one module for each group.
 
-Law: a check tests one thing, and the checks run in the order of their modules here, and of their lines. To add a check,
-write a function in the right place of its module.
+Law: a check tests one thing. The checks run in the order of the modules in `ALONE`, and in each module from top to
+bottom. To add a check, write a function at the right place in its module.
 """
 
 from devicecore_tools.conformance.device_plugin.checks import (

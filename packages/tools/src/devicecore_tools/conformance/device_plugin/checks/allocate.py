@@ -1,6 +1,6 @@
 """The checks of Allocate.
 
-Law: Allocate is called only for devices that the plugin has listed, as by a kubelet, except to provoke a refusal.
+Law: Allocate is called only for devices that the plugin has listed, as a kubelet does, except to provoke a refusal.
 """
 
 import os
@@ -713,7 +713,7 @@ def _real(path: str) -> str:
 
 @check(
     SHOULD,
-    expected="no mount or device node of a device is a directory that contains a node of another device only",
+    expected="no mount or device node of a device is a directory that contains a node that only other devices have",
     clause=f"{ALLOCATE} A privileged container can open each node that it sees. If the path of a device node is a "
     "directory, container runtimes add all nodes in it.",
 )
@@ -1034,7 +1034,7 @@ def answers_after_canceled_calls(plugin: PluginUnderTest) -> str:
     "gives to another pod.",
 )
 def allocates_after_a_refusal(plugin: PluginUnderTest) -> str:
-    """Allocate is called for devices and an unlisted one together, which is refused, and then for each device."""
+    """Allocate is called for devices together with an unlisted one, which is refused, and then for each device."""
     ids = plugin.lists.healthy[:_AT_ONCE]
     for device in ids:
         allocate_or_skip(plugin, [device])
@@ -1045,7 +1045,7 @@ def allocates_after_a_refusal(plugin: PluginUnderTest) -> str:
         except CallFailedError as error:
             if error.is_late:
                 break
-            refused += 1  # with UNAVAILABLE, too, which plugins use if a device is busy
+            refused += 1  # UNAVAILABLE counts, too: plugins use it if a device is busy
     else:
         does_not_apply_if(not refused, "the plugin does not refuse an unknown id")
     skip_if(not refused, "the plugin did not answer")
@@ -1171,7 +1171,7 @@ def grows_with_no_call(plugin: PluginUnderTest) -> str:
     plugin.process.require_process()
     if plugin.seen.growth is None:
         took = plugin.lists.took.get(rpc.ALLOCATE.name, 0.0)
-        text = f"Allocate takes at least {took:.1f} seconds, so there is only time for few calls"
+        text = f"Allocate takes at least {took:.1f} seconds, so there is time for only a few calls"
         does_not_apply_if(took * _FEWEST_CALLS > 2 * _CALLING, text)
         raise Skip("too few calls were answered")
     require(not plugin.seen.growth, str(plugin.seen.growth))

@@ -1,6 +1,6 @@
 """The checks that review the whole run, and those that stop the plugin.
 
-Law: the checks of the whole run compare what all earlier checks have seen, and start no calls of their own.
+Law: the checks of the whole run compare what all earlier checks have seen, and make no calls of their own.
 """
 
 import signal

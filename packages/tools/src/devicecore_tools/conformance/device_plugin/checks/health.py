@@ -247,7 +247,7 @@ def _started_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplug
 def _allocated_while_sick(plugin: PluginUnderTest, former: Mapping[str, deviceplugin.ContainerAllocateResponse]) -> int:
     owner = owners_of(former)
     left = _still_healthy(plugin, former)
-    # As long as a kubelet waits, it admits no other pod, so a plugin that answers quickly must keep doing so.
+    # While a kubelet waits, it admits no other pod, so a plugin that answers quickly must keep doing so.
     patience, slowest = plugin.settings.timeout if plugin.lists.is_quick else PATIENCE, plugin.lists.slowest
     for device in left:
         with in_context(f"for {device}, which is healthy (no earlier call took more than {slowest:.1f} seconds)"):
@@ -315,7 +315,7 @@ def reports_a_change_of_health(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="the same device nodes as before, and if earlier calls were quick, in time",
+    expected="the same device nodes as before, and an answer in time if earlier calls were quick",
     clause=f"{ALLOCATE} A kubelet keeps using the devices that are healthy. It admits one pod at a time, and waits for "
     "Allocate without a limit, so a call that waits for an unhealthy device holds up all pods. "
     "(kubernetes/kubernetes#117435)",
@@ -368,7 +368,7 @@ def keeps_other_devices_healthy(plugin: PluginUnderTest) -> str:
 def _require_known(plugin: PluginUnderTest) -> None:
     """Require that a device whose health has changed was allocated before that.
 
-    Raises NotYet otherwise, because the device is allocated when it has recovered, and then changes once more.
+    Raises NotYet otherwise: once the device has recovered, it is allocated, and its health is changed again.
     """
     changed = plugin.seen.health_changes or {}
     if not changed.keys() & plugin.lists.known_answers.keys():

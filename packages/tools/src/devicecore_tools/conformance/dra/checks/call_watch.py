@@ -39,7 +39,7 @@ LOST = "lost"
 _BACK = 10.0  # seconds for a restarted driver to publish all of its devices
 
 _BURST, _REFILLED = 10, 2.0
-"""How many requests Kubernetes' client for Go makes at once by default, and after how many seconds again."""
+"""How many requests Kubernetes' Go client makes at once by default, and after how many seconds it can do so again."""
 
 _Signature = Mapping[str, tuple[int, int, int]]  # inode, time of change and size of each file, by path
 _Allocated = Sequence[tuple[str, str, str]]  # pool, device and request of each result

@@ -856,7 +856,7 @@ def applies_parameters_to_the_requests_they_name(driver: DriverUnderTest) -> str
     "(kubernetes-sigs/dra-example-driver, GetOpaqueDeviceConfigs)",
 )
 def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
-    """If the user's claim and its DeviceClass have parameters, claims with either and with both are prepared."""
+    """If the user's claim and its DeviceClass have parameters, claims with those of one or both are prepared."""
     own, spec = _parameters(driver), driver.claims.request(1)
     allocation = driver.claims.allocation_of(driver.claims.free_device())
     inherited = [
@@ -868,7 +868,7 @@ def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
     of_class, of_claim, of_both = (
         _configured_edits(driver, spec, allocation, config)["r0"] for config in (inherited, own, [*inherited, *own])
     )
-    does_not_apply_if(of_class == of_claim, "the edits for the parameters of both are the same")
+    does_not_apply_if(of_class == of_claim, "the claim's parameters and the DeviceClass's have the same effect")
     require(of_both != of_class, "the claim got the edits for the parameters of the DeviceClass")
     return "the parameters of the claim were applied"
 

@@ -83,7 +83,7 @@ def _pools(driver: DriverUnderTest) -> tuple[PublishedPool, ...]:
 
 
 def _gone(driver: DriverUnderTest) -> set[tuple[str, str]]:
-    """Return the keys of the devices that are no longer published, or that have a taint since the change."""
+    """Return the keys of the devices that are no longer published, or that have been tainted since the change."""
     former = [device for pool in _change(driver).pools for device in pool.devices]
     now = {device.key: device for pool in _pools(driver) for device in pool.devices}
     return {one.key for one in former if one.key not in now or (now[one.key].is_tainted and not one.is_tainted)}

@@ -73,7 +73,7 @@ def _terminate(driver: DriverUnderTest) -> None:
 
 
 def _wait_until_calm(driver: DriverUnderTest) -> None:
-    """Wait until the driver would notice that its slices were deleted, in a new process if that is sooner."""
+    """Wait until the driver would notice that its slices were deleted. If it would not, start a new process first."""
     if driver.kubelet.newest is None:  # another check reports that the driver is not registered
         return
     settle(driver)

@@ -195,8 +195,8 @@ def require_alive(driver: DriverUnderTest, exits: int) -> None:
 def require_free(driver: DriverUnderTest, devices: Sequence[SliceDevice], *claims: Claim) -> str:
     """Check that these devices can be prepared for another claim, unprepare that claim, and return a sentence.
 
-    Of shared devices, the other claim gets the shares that `claims` had, because it could get other shares even if the
-    driver had kept those.
+    Of shared devices, the other claim gets the shares that `claims` had, because other shares might be free even if the
+    driver had kept these.
 
     A single claim gets all the devices, because a driver's client may be limited to a few reads of claims per second.
     Only if that claim is not prepared does each device get a claim of its own, because a driver may refuse a claim for
@@ -794,7 +794,8 @@ def refuses_an_unknown_device(driver: DriverUnderTest) -> str:
     driver.calls.require_preparing()
     free = driver.claims.free_device()
     with in_context("for a device in a pool that was never published"):
-        body = {name: value for name, value in free.body.items() if name != "consumesCounters"}  # these are its pool's
+        # The counters belong to the device's own pool.
+        body = {name: value for name, value in free.body.items() if name != "consumesCounters"}
         require_refusal_alive(driver, driver.claims.on(SliceDevice("no-such-pool", free.name, body)))
     return require_refusal_alive(driver, driver.claims.on(driver.claims.missing_device(free.pool)))
 
@@ -980,7 +981,7 @@ class _Binding:
 
     @property
     def sentence(self) -> str:
-        """Which conditions the device has."""
+        """A sentence that says which conditions are true."""
         return f"{self.device} has {some(sorted(self._met))}"
 
     @property

@@ -305,7 +305,7 @@ class KeepsDevices(GoodDriver):
 
 @fails("unprepares-while-its-device-is-requested")
 class WaitsForItsDevice(GoodDriver):
-    """The driver waits until a device is free, with a lock that unprepare calls need, too."""
+    """The driver waits until a device is free, and meanwhile holds a lock that unprepare calls need, too."""
 
     must_not_fail = ("frees-the-device",)
     settings = {"call": 4.0}
@@ -394,7 +394,7 @@ class LeavesTheFileOfAFailure(GoodDriver):
 
 @fails("unprepares-after-a-failed-prepare")
 class KeepsTheShareOfAHalfPreparedClaim(GoodDriver):
-    """All devices are shared. The driver records results one by one, and unprepares only claims with all of them."""
+    """All devices are shared. The driver records results one by one, and unprepares a claim only if it recorded all."""
 
     def __init__(self) -> None:
         super().__init__()

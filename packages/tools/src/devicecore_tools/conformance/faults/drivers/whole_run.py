@@ -41,7 +41,7 @@ class TakesLongerEachTime(GoodDriver):
 
 @fails("prepares-later-claims-as-fast")
 class TakesLongerToReadEachTime(GoodDriver):
-    """The driver waits before it reads the claim, longer if it has prepared many others."""
+    """Once the driver has prepared many claims, it waits before it reads the next one."""
 
     must_not_fail = ("prepares-many-claims",)
     prepared = 0
