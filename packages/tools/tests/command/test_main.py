@@ -112,6 +112,15 @@ def test_no_two_options_write_the_same_file(capsys: pytest.CaptureFixture[str]) 
             assert f"{one} and {other} name the same file: ./out.\n" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "arguments", ["kubelet --context x", "doctor --html out --svg out", "fits ~/pod.yaml --pods https://example.com"]
+)
+def test_the_help_is_printed_whatever_else_is_given(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    """As with click's own errors: a user who asks how to call a command has not called it yet."""
+    assert main([*arguments.split(), "--help"]) == 0
+    assert "Usage: " in capsys.readouterr().out
+
+
 def test_an_option_of_a_command_is_not_one_of_its_group(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["plugin", "--resource", "example.com/gpu"]) == 2
     said = "--resource belongs after the command: devicecore plugin simulated --resource"

@@ -45,10 +45,12 @@ class Group(click.Group):
             except click.UsageError:
                 pass  # click reports this error when it runs the command
             else:
-                _refuse_useless_option(context, given)
-                _refuse_unreadable_name(context, given)
-                _refuse_shared_target(context, given)
-                _explain_wait(context, given)
+                of_help = command.get_help_option(context)
+                if of_help is None or of_help.name not in given:
+                    _refuse_useless_option(context, given)
+                    _refuse_unreadable_name(context, given)
+                    _refuse_shared_target(context, given)
+                    _explain_wait(context, given)
         return resolved, command, others
 
     def _hint(self, ctx: click.Context, args: list[str]) -> str:
