@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
+from signal import SIGTERM, Signals
 from typing import TYPE_CHECKING, Any, Literal, NewType, Protocol, TypeVar
 
 import pytest
@@ -22,6 +23,13 @@ class Port(Protocol):
     def call(self) -> None: ...
 
 
+class Whole:
+    """A whole number that is not an int, like those of NumPy."""
+
+    def __index__(self) -> int:
+        return 4
+
+
 @checks_arguments("inside")
 def called(
     count: int = 1,
@@ -35,6 +43,8 @@ def called(
     limits: Mapping[str, int] = {},
     action: Callable[[], object] = print,
     health: Health = Health.HEALTHY,
+    number: Signals = SIGTERM,
+    now: float = 0.0,
     kind: Literal["a", "b"] = "a",
     number_or_text: int | str = 1,
     classes: Iterable[type] = (),
@@ -63,6 +73,8 @@ MISTAKES: list[tuple[str, object, str]] = [
     ("limits", [("a", 1)], "expected a mapping, such as a dict, got [('a', 1)]"),
     ("action", "rm", "expected a function, got 'rm'"),
     ("health", True, "expected Health, got True"),
+    ("number", "SIGTERM", "expected Signals, got 'SIGTERM'"),
+    ("now", "1", "expected a number, got '1'"),
     ("kind", "c", "expected 'a' or 'b', got 'c'"),
     ("number_or_text", 1.5, "expected int or str, got 1.5"),
     ("classes", [1], "expected type, got 1"),
@@ -98,6 +110,7 @@ def test_each_of_several_arguments_is_checked() -> None:
             "port": 7,
             "anything": called,
         },
+        {"count": Whole(), "sizes": [Whole()], "number": 9, "now": -1.0},
         {"names": ("a",), "sizes": frozenset({1}), "given": called, "requests_per_second": None},
     ],
 )

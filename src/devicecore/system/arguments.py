@@ -13,15 +13,15 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
 from functools import cache, wraps
 from types import NoneType, UnionType
-from typing import Any, Literal, ParamSpec, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from devicecore.domain.checks import check_callable, check_seconds, expected, items
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
-_COUNTED = ("per_second", "fraction")
-"""Parts of the names of arguments of type float that are not seconds."""
+_COUNTED = ("per_second", "fraction", "now")
+"""Parts of the names of arguments of type float that are not durations in seconds."""
 
 
 def checks_arguments(*own: str) -> Callable[[Callable[P, T]], Callable[P, T]]:
@@ -101,7 +101,7 @@ def _check_value(place: str, name: str, hint: Any, value: object) -> None:  # no
         check_callable(place, value)
     elif isinstance(origin, type):
         _check_container(place, name, origin, inner, value)
-    elif isinstance(hint, type) and hint not in (object, Any) and not getattr(hint, "_is_protocol", False):
+    elif isinstance(hint, type) and hint is not Any and not getattr(hint, "_is_protocol", False):
         _check_class(place, name, hint, value)
 
 
@@ -139,9 +139,17 @@ def _check_container(place: str, name: str, kind: type, inner: tuple[Any, ...], 
 
 def _check_class(place: str, name: str, kind: type, value: object) -> None:
     if kind is not float:
-        if not isinstance(value, kind) and not (issubclass(kind, Enum) and isinstance(value, str)):  # checked inside
+        if not isinstance(value, _accepted(kind)):
             raise TypeError(expected(place, kind.__name__, value))
     elif not any(part in name for part in _COUNTED):
         check_seconds(place, value)
     elif not isinstance(value, int | float):
         raise TypeError(expected(place, "a number", value))
+
+
+@cache
+def _accepted(kind: type) -> tuple[type, ...]:
+    """Return `kind`, and the classes of objects that can be used in place of its instances."""
+    if issubclass(kind, Enum):  # such as "Healthy" or 15; the function itself looks for the member
+        return kind, *{type(one.value) for one in kind}
+    return (int, SupportsIndex) if kind is int else (kind,)  # NumPy's whole numbers are not instances of int
