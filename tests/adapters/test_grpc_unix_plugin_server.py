@@ -379,6 +379,16 @@ def test_it_serves_nowhere_but_beside_the_kubelets_socket(directory: Path, recor
             serve_plugin(Gpus(), registry=directory, endpoint=endpoint)
 
 
+def test_the_kubelets_socket_may_be_a_path(directory: Path, recorder: Recorder) -> None:
+    kubelet = directory / "kubelet.sock"
+    with running(directory, recorder):
+        with serve_plugin(Gpus(), directory, kubelet_socket=kubelet) as served:
+            assert served.kubelet_socket == str(kubelet)
+        for given in (kubelet, str(kubelet)):
+            with pytest.raises(InvalidEndpointError, match="it is the kubelet's own socket"):
+                serve_plugin(Gpus(), directory, endpoint="kubelet.sock", kubelet_socket=given)
+
+
 def test_a_plugin_that_cannot_be_subscribed_to_is_not_served(directory: Path) -> None:
     class Deaf(Gpus):
         def subscribe(self, changed: Callable[[], None]) -> Callable[[], None]:

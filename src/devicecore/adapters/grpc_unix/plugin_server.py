@@ -78,7 +78,7 @@ def serve_plugin(
     *,
     registry: str | os.PathLike[str] | None = None,
     endpoint: str | None = None,
-    kubelet_socket: str | None = None,
+    kubelet_socket: str | os.PathLike[str] | None = None,
     poll_interval: float = 1.0,
 ) -> "ServedPlugin":
     """Serve `plugin` on the socket `endpoint` in `directory`, and keep it registered there, until stopped.
@@ -113,10 +113,9 @@ def serve_plugin(
     if path.name == KUBELET_SOCKET:
         raise DirectoryError(str(path), f"it is the path of a socket; expected its directory, {path.parent}")
     name = default_endpoint(plugin.resource) if endpoint is None else endpoint
-    check_endpoint_name(name, kubelet_socket if registry is None else None)
-    served = ServedPlugin(
-        plugin, str(path / name), str(path / kubelet_socket) if registry is None else None, poll_interval
-    )
+    kubelet = path / kubelet_socket if registry is None else None
+    check_endpoint_name(name, kubelet.name if kubelet and kubelet.parent == path else None)
+    served = ServedPlugin(plugin, str(path / name), str(kubelet) if kubelet else None, poll_interval)
     served.start()
     return served
 
