@@ -272,6 +272,10 @@ class TestOverSockets:
         process.wait_for_output("done", timeout=30)
         assert process.cpu_seconds > before
 
+    def test_the_plugin_watchers_directory_may_be_a_string(self, tmp_path: Path) -> None:
+        with Kubelet(registry=str(tmp_path)) as kubelet:
+            assert kubelet.registry == tmp_path
+
     def test_a_plugin_can_use_the_plugin_watcher(self, kubelet: Kubelet) -> None:
         with serve_plugin(gpus(2), registry=kubelet.registry) as served:
             kubelet.wait_for_counts(GPU, 2)

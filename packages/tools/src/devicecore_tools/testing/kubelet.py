@@ -406,11 +406,11 @@ class Kubelet(BaseKubelet):
         *,
         topology: Topology | None = None,
         timeout: float = DEFAULT_TIMEOUT,
-        registry: Path | None = None,
+        registry: str | os.PathLike[str] | None = None,
         handlers: "Callable[[], Sequence[PluginHandler]]" = tuple,
     ) -> None:
         self._given_directory = directory
-        self._given_registry = registry
+        self._given_registry = None if registry is None else Path(registry)
         self._handlers = handlers
         self._grpc: GrpcUnixTransport | None = None
         super().__init__(topology=topology, timeout=timeout)
