@@ -93,7 +93,7 @@ MISTAKES = {
     + "- {at: 3s, nodes: a, do: unhealthy gpu-2}": "f:5: faults[0].do: there is no device 'gpu-2'; devices: gpu-0",
     A_NODE + "  cpu: 4\n  cpu: 8": "f:4: expected each key once, got 'cpu' a second time",
     A_NODE + GPUS + "- {at: soon, nodes: a, do: down}": "f:5: faults[0].at: expected a duration",
-    A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: there is no node b*; the nodes",
+    A_NODE + GPUS + "- {at: 1s, nodes: 'b*', do: down}": "f:5: faults[0].nodes: there is no node b*; nodes: a",
     "nodes:\n- shape: mig\nfaults:\n- {at: 1s, nodes: mig-9, do: down}": "f:4: faults[0].nodes: there is no node mi",
 }
 

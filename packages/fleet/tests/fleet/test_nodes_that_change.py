@@ -54,7 +54,7 @@ def test_a_fleet_may_have_no_nodes_for_a_while(world: World) -> None:
         (("add", "m=1"), "expected one of the groups n-{number}, got 'm'"),
         (("add", "n=none"), "expected a number of nodes from 1 to 4998, got 'none'"),
         (("add", "n=9999"), "expected a number of nodes from 1 to 4998, got '9999'"),
-        (("remove", "x-*"), "there is no node x-*; the nodes are n-0, n-1"),
+        (("remove", "x-*"), "there is no node x-*; nodes: n-0, n-1"),
         (("add", "n"), "there is no node add: to add nodes, write add GROUP=N"),
         (("reload", "n-0"), "there is no node reload: to read the file again, write only reload"),
     ],

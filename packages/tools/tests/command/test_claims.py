@@ -450,7 +450,7 @@ def test_a_misspelled_field_is_not_ignored(text: str, said: str, place: Path, ca
 def test_pods_are_not_claims(place: Path, capsys: Capsys) -> None:
     """Otherwise, no claim would have devices."""
     assert run(place, "why", "claim.json", "--slices", "slices.json", "--claims", "docs/nodes/leak/pods.json") == 2
-    assert "it contains pods or events, not claims. Pods go to --pods" in capsys.readouterr().err
+    assert "it contains pods or events, not claims. Use --pods for pods" in capsys.readouterr().err
 
 
 def test_a_claim_is_not_a_message(place: Path, capsys: Capsys) -> None:

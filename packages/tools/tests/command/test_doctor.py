@@ -288,7 +288,7 @@ def test_a_record_that_cannot_be_written_is_a_sentence_of_the_command(file: Path
             ["--checkpoint", str(ROOT / "docs/nodes/leak" / "pods.json")],
             "it contains API objects; expected a kubelet's checkpoint.",
         ),
-        (["--checkpoint", str(ROOT / "docs/nodes/leak" / "node.json")], "Pods go to --pods, and a Node to --node."),
+        (["--checkpoint", str(ROOT / "docs/nodes/leak" / "node.json")], "Use --pods for pods, --node for a Node."),
         (["--claims", "/etc"], "it is a directory; expected a file, such as /etc/dra_manager_state."),
         (["--pods", "/nowhere"], "--pods: /nowhere: there is no such file."),
         (["--node", "-"], "--node: -: only --pods and --events can be standard input; name a file."),

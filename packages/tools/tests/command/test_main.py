@@ -200,7 +200,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("nodes -f nodes.json", "devicecore nodes: No such option '-f'. Write the name of the file without -f."),
         ("why train -n default", "No such option '-n'. Write NAMESPACE/NAME."),
         ("nodes --node a", "No such option '--node'. Write --node-selector kubernetes.io/hostname=NAME."),
-        ("doctor a", "To read about a Node of a cluster, write --node-name a --kubeconfig FILE."),
+        ("doctor a", "To read a Node from an API server, write --node-name a --kubeconfig FILE."),
         ("nodes -A", "No such option '-A'. All namespaces are read."),
         ("fits pod.yaml --kubeconfig k", "To try the nodes of a cluster, run: kubectl devicecore fits POD"),
         ("doctor --watch 5", "To set the time between reports, write --interval 5."),

@@ -272,7 +272,7 @@ def test_unreadable_input_gets_a_sentence(
 
 def test_a_directory_is_not_a_kubeconfig(tmp_path: Path, capsys: Capsys) -> None:
     assert main(["nodes", "--kubeconfig", str(tmp_path)]) == 2
-    assert f"{tmp_path} is a directory. Name one with --kubeconfig" in capsys.readouterr().err
+    assert f"{tmp_path} is a directory. Name a kubeconfig with --kubeconfig" in capsys.readouterr().err
 
 
 def test_the_kubeconfig_of_kubectl_is_the_default(

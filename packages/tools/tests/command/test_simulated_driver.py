@@ -287,8 +287,8 @@ def test_a_driver_whose_cdi_names_no_runtime_accepts_is_refused(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("--node Worker_1", "--node: expected a name of a-z, 0-9, '-' and '.', got 'Worker_1'."),
-        ("--node a --pool b/C", "--pool: expected a name of a-z, 0-9, '-' and '.', got 'b/C'."),
+        ("--node Worker_1", "--node: expected a name that consists of a-z, 0-9, '-' and '.', got 'Worker_1'."),
+        ("--node a --pool b/C", "--pool: expected a name that consists of a-z, 0-9, '-' and '.', got 'b/C'."),
         ("--node a --manifests /tmp --kubeconfig b", "--manifests and --kubeconfig cannot be used together."),
     ],
 )

@@ -349,7 +349,7 @@ class Fleet(HasLifecycle):
 
     def _no_node(self, pattern: str) -> FleetAnswer:
         known = listed([*self.nodes]) or "none"
-        hint = f": {_WRITTEN[pattern]}" if pattern in _WRITTEN else f"; the nodes are {known}"
+        hint = f": {_WRITTEN[pattern]}" if pattern in _WRITTEN else f"; nodes: {known}"
         return FleetAnswer((f"there is no node {foreign_text(pattern, 100)}{hint}",))
 
     def _take_away(self, names: Sequence[str]) -> list[str]:

@@ -490,7 +490,7 @@ def _fault(value: Value, fleet: FleetDescription) -> PlannedCommand:
     chosen = {id(group): group for name, group in fleet.nodes() if fnmatch.fnmatchcase(name, pattern)}
     if not chosen:
         names = listed([name for name, _ in fleet.nodes()])
-        value["nodes"].refuse(f"there is no node {foreign_text(pattern, 100)}; the nodes are {names}")
+        value["nodes"].refuse(f"there is no node {foreign_text(pattern, 100)}; nodes: {names}")
     for group in chosen.values():
         if problem := check_command(command, group):
             value["do"].refuse(problem)

@@ -169,7 +169,7 @@ def _refuse_word(word: str, *, watch: bool) -> NoReturn:
     elif word == "help":
         advice = "To show the help, run: devicecore doctor --help"
     elif not Path(word).exists():
-        advice = f"To read about a Node of a cluster, write --node-name {word} --kubeconfig FILE."
+        advice = f"To read a Node from an API server, write --node-name {word} --kubeconfig FILE."
     else:
         advice = f"To read it, write {'--checkpoint' if Path(word).is_file() else '--root'} {word}."
     raise click.UsageError(f"expected options only, got {word!r}. {advice}")

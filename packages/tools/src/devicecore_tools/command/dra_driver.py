@@ -150,7 +150,7 @@ def simulated(**options: Any) -> int:  # noqa: ANN401 - click passes the value o
         text = options[option] or options["node"]
         # the name of a pool may consist of several DNS names, separated by slashes
         if not all(is_dns_subdomain(part, _MAX_NODE) for part in (text.split("/") if option == "pool" else [text])):
-            message = f"--{option}: expected a name of a-z, 0-9, '-' and '.', got {foreign_text(text)!r}."
+            message = f"--{option}: expected a name that consists of a-z, 0-9, '-' and '.', got {foreign_text(text)!r}."
             raise click.UsageError(message)
     if options["manifests"] and options["kubeconfig"]:
         raise click.UsageError("--manifests and --kubeconfig cannot be used together.")

@@ -125,7 +125,7 @@ def node_sources(**options: object) -> "NodeSources":
         _refuse_missing_directory(place)
     claims = options.get("claims")
     if isinstance(claims, str) and _begins_with(_API_OBJECT, claims):
-        expected = "expected the kubelet's dra_manager_state. ResourceClaims go to --resourceclaims"
+        expected = "expected the kubelet's dra_manager_state. Use --resourceclaims for ResourceClaims"
         raise click.UsageError(f"--claims: {claims}: it contains API objects; {expected}.")
     try:
         return NodeSources(**options)  # type: ignore[arg-type]  # click has checked what each option holds
@@ -157,12 +157,12 @@ def check_places(options: Mapping[str, object]) -> None:
         if option == "checkpoint" and not (problem or is_wrong):
             if _begins_with(_API_OBJECT, place):
                 problem = (
-                    "it contains API objects; expected a kubelet's checkpoint. Pods go to --pods, and a Node to --node"
+                    "it contains API objects; expected a kubelet's checkpoint. Use --pods for pods, --node for a Node"
                 )
             elif _begins_with(_REPORT, place):
                 problem = "it is what doctor --json prints; expected a kubelet's checkpoint"
         if option == "claims" and not (problem or is_wrong) and _begins_with(_PODS, place):
-            problem = "it contains pods or events, not claims. Pods go to --pods, and events to --events"
+            problem = "it contains pods or events, not claims. Use --pods for pods, --events for events"
         if problem or is_wrong:
             raise click.UsageError(f"--{option}: {place}: {problem or wanted}.")
 

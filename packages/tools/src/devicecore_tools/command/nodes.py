@@ -141,7 +141,7 @@ def _source(files: Sequence[str], kubeconfig: str | None, *, in_cluster: bool, s
     if place is not None and not Path(place).is_file():
         what = f"{place} is a directory" if Path(place).is_dir() else f"there is no kubeconfig {place}"
         raise click.UsageError(
-            f"{what}. Name one with --kubeconfig, use --in-cluster in a pod, or give the output"
+            f"{what}. Name a kubeconfig with --kubeconfig, use --in-cluster in a pod, or give the output"
             " of kubectl get nodes,pods,resourceslices,resourceclaims -A -o json."
         )
     return lambda: looks_at_all_nodes(place, selects, OF_DEVICES, budget=Budget())
@@ -153,7 +153,10 @@ def _looks_of_files(files: Sequence[str], selects: Callable[[TargetNode], bool] 
 
 
 def default_kubeconfig() -> str:
-    """Return the user's kubeconfig: the first existing file in $KUBECONFIG, or else ~/.kube/config."""
+    """Return the user's kubeconfig: the first file in $KUBECONFIG that exists, or the first one if none exists.
+
+    Without $KUBECONFIG, return ~/.kube/config.
+    """
     named = [one for one in os.environ.get("KUBECONFIG", "").split(os.pathsep) if one]
     existing = [one for one in named if Path(one).exists()]
     return (existing or named)[0] if named else str(Path.home() / ".kube" / "config")

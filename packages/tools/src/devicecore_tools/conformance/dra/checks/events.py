@@ -208,7 +208,7 @@ REGISTRATION = Occurrence("the kubelet restarts and registers the driver again",
 KUBELET_RESTART = Occurrence(
     "the kubelet restarts and deletes the slices",
     _restart_kubelet,
-    before=_wait_until_calm,  # the process must keep running from the first parts of the event's checks on
+    before=_wait_until_calm,  # after the first parts of the event's checks, the process must keep running
     end=lambda driver: wait_republished(driver, driver.settings.republishing),
 )
 # A client pauses longer after each failure, so that it may be late in later checks. A restart resets the pauses.
