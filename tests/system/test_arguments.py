@@ -33,7 +33,7 @@ class Whole:
 @checks_arguments("inside")
 def called(
     count: int = 1,
-    is_open: bool = False,  # noqa: FBT002 - as above
+    is_open: bool = False,  # noqa: FBT002 - a flag, as some functions have
     name: Name = Name("a"),
     path: str | os.PathLike[str] = "a",
     seconds: float = 1.0,
@@ -49,7 +49,7 @@ def called(
     number_or_text: int | str = 1,
     classes: Iterable[type] = (),
     inside: int = 1,
-    anything: Any = None,  # noqa: ANN401 - as above
+    anything: Any = None,  # noqa: ANN401 - it is checked, too
     port: Port | None = None,
     given: T | None = None,
 ) -> None:

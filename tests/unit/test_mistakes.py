@@ -528,7 +528,7 @@ def test_a_generator_is_read_once_and_its_own_error_is_kept() -> None:
 
 
 def test_an_id_that_is_listed_twice_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """A kubelet counts the device once, without a word."""
+    """A kubelet counts the device once, and does not log this."""
     plugin = Gpus(devices=[API.Device("a"), API.Device("a")])
     transport: Any = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), MemorySink()):
@@ -541,7 +541,7 @@ def test_an_id_that_is_listed_twice_is_logged_once(caplog: pytest.LogCaptureFixt
     assert caplog.messages == [said]
 
 
-def test_a_sink_in_a_missing_directory_is_warned_of(tmp_path: Path) -> None:
+def test_a_sink_in_a_missing_directory_causes_a_warning(tmp_path: Path) -> None:
     """The manager only logs that it could not publish."""
     transport = MemoryTransport()
     with DeviceManager(transport, MemoryStore(), JsonFileSink(tmp_path / "missing" / "node.json")):
@@ -934,7 +934,7 @@ def test_an_instance_that_runs_twice_in_one_process_is_refused_at_once(tmp_path:
 
 
 @pytest.mark.parametrize("version", ["0.3.0", "v0.6.0", "", "1.x"])
-def test_a_version_of_cdi_that_is_none_or_too_old_is_refused(version: str) -> None:
+def test_an_invalid_or_old_cdi_version_is_refused(version: str) -> None:
     with pytest.raises(ValueError, match=r"^Edits: cdi_version: expected 0\.5\.0 or newer, got "):
         Edits("gpu.example.com", MemoryClaims(), "claims", "cdi", cdi_version=version)
 
