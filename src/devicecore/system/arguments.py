@@ -150,6 +150,6 @@ def _check_class(place: str, name: str, kind: type, value: object) -> None:
 @cache
 def _accepted(kind: type) -> tuple[type, ...]:
     """Return `kind`, and the classes of objects that can be used in place of its instances."""
-    if issubclass(kind, Enum):  # such as "Healthy" or 15; the function itself looks for the member
+    if issubclass(kind, Enum):  # such as "Healthy" or 15; the function itself looks up the member
         return kind, *{type(one.value) for one in kind}
     return (int, SupportsIndex) if kind is int else (kind,)  # NumPy's whole numbers are not instances of int

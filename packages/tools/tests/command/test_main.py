@@ -115,8 +115,8 @@ def test_no_two_options_write_the_same_file(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize(
     "arguments", ["kubelet --context x", "doctor --html out --svg out", "fits ~/pod.yaml --pods https://example.com"]
 )
-def test_the_help_is_printed_whatever_else_is_given(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
-    """As with click's own errors: a user who asks how to call a command has not called it yet."""
+def test_the_help_is_printed_even_if_an_option_is_wrong(capsys: pytest.CaptureFixture[str], arguments: str) -> None:
+    """--help takes precedence over our checks of options, as it does over click's checks of their values."""
     assert main([*arguments.split(), "--help"]) == 0
     assert "Usage: " in capsys.readouterr().out
 

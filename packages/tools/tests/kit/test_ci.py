@@ -135,7 +135,7 @@ def stand_in_for_docker(temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["command", "options"])
-def test_a_missing_quote_is_said_to_be_in_its_input(tmp_path: Path, name: str) -> None:
+def test_a_missing_quote_is_reported_with_the_name_of_the_input(tmp_path: Path, name: str) -> None:
     ran, _ = action(tmp_path, **({"command": "./my-plugin"} | {name: "--only 'lists-*"}))
     assert ran.returncode == 2
     assert f"::error::the input {name} cannot be split into words: is a quote missing?" in ran.stdout

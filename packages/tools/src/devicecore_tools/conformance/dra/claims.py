@@ -131,7 +131,7 @@ class Claims:
             reason = (
                 "the driver has not unprepared any of the claims that hold its devices"
                 if self.held
-                else "the scheduler would allocate none of the published devices, because of taints or the DeviceClass"
+                else "claims get no published device, because of taints, binding conditions or the DeviceClass"
             )
             raise Skip(reason)
         self._was_usable = True
