@@ -5,7 +5,6 @@ Law: the first response for each single device is reused, and the responses are 
 
 import os
 import re
-import stat
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -16,6 +15,7 @@ from attrs import define, field
 
 from devicecore.adapters.grpc_unix import rpc
 from devicecore.system.cdi import CDI_DIRECTORIES, UnresolvableError, names_in, resolve
+from devicecore.system.files import read_file
 from devicecore.wire import deviceplugin
 from devicecore_tools.conformance.connection import CallFailedError
 from devicecore_tools.conformance.device_plugin.kubelet import PluginConnection
@@ -484,13 +484,16 @@ def contents_of(answer: Answer) -> Mapping[str, object]:
             found[f"the CDI device {name}"] = resolve(name, [*map(Path, CDI_DIRECTORIES)])
     paths = [*(one.host_path for one in answer.devices), *(one.host_path for one in answer.mounts)]
     for place in map(Path, paths):
-        with suppress(OSError):  # it does not exist, or vanishes
+        files = [place]
+        with suppress(OSError):  # it vanishes, or cannot be read
             if place.is_symlink():
                 found[f"the link {place}"] = place.readlink()
-            for path in sorted(islice(place.iterdir(), _MAX_FILES)) if place.is_dir() else [place]:
-                status = path.stat()
-                if stat.S_ISREG(status.st_mode) and status.st_size <= _MAX_FILE:
-                    found[f"the file {path}"] = path.read_bytes()
+            if place.is_dir():
+                files = sorted(islice(place.iterdir(), _MAX_FILES))
+        for path in files:
+            with suppress(OSError):  # as above, or it is too long
+                if path.is_file():  # opening a device may have an effect
+                    found[f"the file {path}"] = read_file(path, _MAX_FILE, follow_links=True)
     return found
 
 
