@@ -859,11 +859,8 @@ def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
     """If the user's claim and its DeviceClass have parameters, claims with those of one or both are prepared."""
     own, spec = _parameters(driver), driver.claims.request(1)
     allocation = driver.claims.allocation_of(driver.claims.free_device())
-    inherited = [
-        {"source": "FromClass", "opaque": one["opaque"]}
-        for one in driver.claims.class_of(driver.claims.device_class)["spec"].get("config") or ()
-        if one.get("opaque", {}).get("driver") == driver.registration.name
-    ]
+    of_the_class = _for_driver(driver, driver.claims.class_of(driver.claims.device_class)["spec"])
+    inherited = [{"source": "FromClass", "opaque": one["opaque"]} for one in of_the_class]
     does_not_apply_if(not inherited, "the DeviceClass has no parameters for the driver (--claims)")
     of_class, of_claim, of_both = (
         _configured_edits(driver, spec, allocation, config)["r0"] for config in (inherited, own, [*inherited, *own])
@@ -875,10 +872,15 @@ def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
 
 def _parameters(driver: DriverUnderTest) -> list[Json]:
     """Return the configuration of the user's claim for the driver. Raises DoesNotApply if there is none."""
-    entries = driver.claims.request(1)["devices"].get("config") or ()
-    found = [one for one in entries if one["opaque"]["driver"] == driver.registration.name]
+    found = _for_driver(driver, driver.claims.request(1)["devices"])
     does_not_apply_if(not found, "the user's claim has no parameters for the driver (--claims)")
     return found
+
+
+def _for_driver(driver: DriverUnderTest, configured: Json) -> list[Json]:
+    """Return the entries of `config` that are parameters for the driver."""
+    entries = configured.get("config") or ()
+    return [one for one in entries if (one.get("opaque") or {}).get("driver") == driver.registration.name]
 
 
 def _applies_to_one_of_two(driver: DriverUnderTest, spec: Json, config: Sequence[Json]) -> None:
