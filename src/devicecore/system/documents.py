@@ -117,12 +117,12 @@ def text_of(data: bytes, file: str, *, error: type[DocumentError] = DocumentErro
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as refused:
         line = 1 + data.count(b"\n", 0, refused.start)
-        raise error(file, line, "", not_utf8(data)) from None
+        raise error(file, line, "", why_not_text(data)) from None
 
 
-def not_utf8(data: bytes) -> str:
-    """Return what is wrong with data that is not UTF-8."""
-    return "it is compressed: run gunzip first" if data.startswith(_GZIP) else "expected UTF-8 text, got other bytes"
+def why_not_text(data: bytes, otherwise: str = "expected UTF-8 text, got other bytes") -> str:
+    """Return what is wrong with data that is not text: it is compressed, or `otherwise`."""
+    return "it is compressed: run gunzip first" if data.startswith(_GZIP) else otherwise
 
 
 _GZIP = b"\x1f\x8b"

@@ -295,6 +295,7 @@ def _pod_in_state_file(name: str, root: object) -> dict[str, Any] | None:
 def said_in(data: bytes, place: str) -> Said:
     """Return the messages in a text or a document. Raises ValueError if the input cannot be used."""
     from devicecore.adapters.manifests.pods import template_hint
+    from devicecore.system.documents import why_not_text
     from devicecore_tools.doctor.pod.pasted import find_all
     from devicecore_tools.doctor.reading.large_documents import parse_documents
     from devicecore_tools.doctor.reading.objects import pods_in
@@ -303,10 +304,7 @@ def said_in(data: bytes, place: str) -> Said:
         problem = f"{place}: expected text of at most {_MAX_TEXT:,} characters, got {len(data):,} bytes or more"
         raise ValueError(problem)
     if not _NOT_TEXT.isdisjoint(data[:1_000]):
-        problem = (
-            "it is compressed: run gunzip first" if data.startswith(b"\x1f\x8b") else "expected text, got binary data"
-        )
-        raise ValueError(f"{place}: {problem}")
+        raise ValueError(f"{place}: {why_not_text(data, 'expected text, got binary data')}")
     text = data.decode(errors="replace").strip()
     is_document = _LEADING_COMMENTS.sub("", text, 1).startswith(("{", "apiVersion:", "kind:", "metadata:", "---"))
     if not is_document or _LOG_LINE.match(text):

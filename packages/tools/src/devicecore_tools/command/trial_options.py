@@ -111,7 +111,7 @@ def given_pod(place: str) -> GivenPod:
     """
     from devicecore.adapters.manifests import ManifestError
     from devicecore.adapters.manifests.pods import objects_in, read_pod, template_hint
-    from devicecore.system.documents import not_utf8, read_documents
+    from devicecore.system.documents import read_documents, why_not_text
     from devicecore_tools.command.claims import (
         CLAIM_KINDS,
         pod_of_workload,
@@ -123,7 +123,7 @@ def given_pod(place: str) -> GivenPod:
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        raise ValueError(f"{place}: {not_utf8(data)}") from None
+        raise ValueError(f"{place}: {why_not_text(data)}") from None
     objects: list[tuple[str, Value]] = []
     pods: list[Value] = []
     others: list[Value] = []

@@ -178,12 +178,16 @@ def _object_problem(data: bytes) -> str:
 
 
 def _yaml(data: bytes, whole: Value, *, unique_keys: bool) -> list[Value]:
-    from devicecore.system.documents import MAX_DOCUMENT_SIZE, not_utf8, read_documents  # only YAML needs this import
+    from devicecore.system.documents import (
+        MAX_DOCUMENT_SIZE,
+        read_documents,
+        why_not_text,
+    )  # only YAML needs this import
 
     if len(data) > MAX_DOCUMENT_SIZE:
         whole.refuse(f"expected JSON, or YAML of at most {MAX_DOCUMENT_SIZE:,} bytes, got {len(data):,}")
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        whole.refuse(not_utf8(data))
+        whole.refuse(why_not_text(data))
     return read_documents(text, whole.file, unique_keys=unique_keys)
