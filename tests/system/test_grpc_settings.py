@@ -1,6 +1,7 @@
 """gRPC's messages about failed calls, and its settings for channels."""
 
 import socket
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -36,3 +37,17 @@ def test_a_server_is_called_by_the_name_localhost(directory: Path) -> None:
             call.cancel()
             connection.close()
     assert b":authority\x09localhost" in received
+
+
+def test_a_client_does_not_hang_up_on_a_server_that_is_slow_to_begin(directory: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(directory / "p.sock"))
+        listener.listen()
+        with grpc.insecure_channel(target(str(directory / "p.sock")), channel_options(1000)) as channel:
+            method: grpc.UnaryUnaryMultiCallable[bytes, bytes] = channel.unary_unary("/service/Method")
+            call, connection = method.future(b""), listener.accept()[0]
+            connection.settimeout(0.5)
+            with pytest.raises(TimeoutError):
+                b"".join(iter(partial(connection.recv, 4096), b""))
+            call.cancel()
+            connection.close()

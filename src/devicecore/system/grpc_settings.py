@@ -15,6 +15,7 @@ The headers contain the text of an error; by default, gRPC accepts only 8 KiB.
 _REMOVED = "Stream removed ("
 
 MAX_RECONNECT_PAUSE = 1000  # milliseconds
+_CONNECTING = 5000  # milliseconds
 
 
 def own_details(details: str) -> str:
@@ -38,6 +39,7 @@ def channel_options(max_message_bytes: int) -> list[tuple[str, int | str]]:
         ("grpc.max_metadata_size", MAX_METADATA_BYTES),
         ("grpc.use_local_subchannel_pool", 1),  # a new channel must not reuse a connection to an old process
         ("grpc.initial_reconnect_backoff_ms", 100),
-        ("grpc.min_reconnect_backoff_ms", 100),
+        # the time limit for each attempt to connect, which on a busy machine may take more than 100 ms
+        ("grpc.min_reconnect_backoff_ms", _CONNECTING),
         ("grpc.max_reconnect_backoff_ms", MAX_RECONNECT_PAUSE),
     ]
