@@ -1,5 +1,6 @@
 """Mistakes by authors of programs, plugins and drivers: each one is reported in one sentence, where it is made."""
 
+import errno
 import inspect
 import re
 import subprocess
@@ -28,6 +29,7 @@ from devicecore import (
     DevicePlugin,
     Health,
     Mount,
+    NodeStatus,
     Pod,
     PodClaim,
     PodUid,
@@ -54,7 +56,15 @@ from devicecore.domain.device_set import DeviceSet
 from devicecore.domain.dra.errors import ClaimInfoError, DriverCallError
 from devicecore.domain.dra.model import DriverConfig
 from devicecore.domain.dra.slices import DevicePool
-from devicecore.domain.errors import DeviceCoreError, DocumentError, NotStartedError, PluginStoppedError, SetUpError
+from devicecore.domain.errors import (
+    DeviceCoreError,
+    DirectoryError,
+    DocumentError,
+    NotStartedError,
+    PluginStoppedError,
+    SetUpError,
+    SinkError,
+)
 from devicecore.domain.objects import pod_of
 from devicecore.dra import DraManager, PreparedDevice, PrepareResult, ReportedHealth, resource_claim_of
 from devicecore.plugins import responses
@@ -63,6 +73,7 @@ from devicecore.plugins.directory import DirectoryPlugin
 from devicecore.plugins.polling import PollingPlugin
 from devicecore.plugins.simulated import SimulatedPlugin, simulated_devices
 from devicecore.plugins.simulated_driver import SimulatedDriver
+from devicecore.system.sockets import check_socket_path
 from devicecore.testing import faults
 from devicecore.testing.faults import ManualClock, NeverAnswers, Script, Tears
 from devicecore.wire import conversion, deviceplugin
@@ -952,3 +963,35 @@ def test_a_driver_in_the_wrong_directory_is_told_where_a_kubelet_looks(tmp_path:
             ),
         ):
             served.wait_registered(0)
+
+
+class FullDisk:
+    """A store and a sink whose author did not translate the errors of the operating system."""
+
+    def load(self) -> bytes | None:
+        return None
+
+    def save(self, blob: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    def set_aside(self) -> str | None:
+        return None
+
+    def publish(self, status: NodeStatus) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_an_error_of_the_operating_system_counts_as_one_of_the_store_or_sink(caplog: pytest.LogCaptureFixture) -> None:
+    transport, disk = MemoryTransport(), FullDisk()
+    with DeviceManager(transport, disk, disk) as manager:
+        transport.connect(SimulatedPlugin(GPU))
+        verdict = manager.admit(POD)
+    assert isinstance(verdict, Refused)
+    assert 'failed to write checkpoint file "FullDisk": [Errno 28] No space left on device' in verdict.message
+    assert str(SinkError("FullDisk", "[Errno 28] No space left on device")) in caplog.text
+
+
+def test_a_socket_whose_path_has_a_comma_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "a,b").mkdir()
+    with pytest.raises(DirectoryError, match="choose a path without a comma"):
+        check_socket_path(str(tmp_path / "a,b" / "p.sock"))

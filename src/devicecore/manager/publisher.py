@@ -50,6 +50,8 @@ class Publisher:
                 self._sink.publish(status)
             except SinkError as error:
                 _log.error("%s", error)
+            except OSError as error:  # a sink may leave such errors to its caller
+                _log.error("%s", SinkError(type(self._sink).__name__, str(error)))
             else:
                 self._removed = ()
                 self._published = evolve(status, removed=())

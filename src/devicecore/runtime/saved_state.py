@@ -41,7 +41,7 @@ from weakref import WeakMethod
 
 from attrs import define
 
-from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError
+from devicecore.domain.errors import CalledFromInsideError, DeviceCoreError, StoreError
 from devicecore.ports.store import CheckpointStore
 from devicecore.runtime.current_state import CurrentState, Result, Value
 from devicecore.runtime.open_call import OpenCall
@@ -98,6 +98,7 @@ class SavedState(Generic[Value]):
         saver: SaverThread | None = None,
     ) -> None:
         self._store = store
+        self._store_name = type(store).__name__
         self._state = state
         self._encode = encode
         self._alike = alike
@@ -137,7 +138,10 @@ class SavedState(Generic[Value]):
 
     def load(self) -> bytes | None:
         """Return the content of the store. Raises StoreError if the content cannot be read."""
-        return self._store.load()
+        try:
+            return self._store.load()
+        except OSError as error:  # a store may leave such errors to its caller
+            raise StoreError(self._store_name, "read", str(error)) from error
 
     def set_aside(self, run: Run) -> str | None:
         """Ask the store to set its content aside. Return where the content was put.
@@ -148,7 +152,10 @@ class SavedState(Generic[Value]):
         with self._lock:
             if run.is_stopped:
                 raise self._state.stopped()
-            return self._store.set_aside()
+            try:
+                return self._store.set_aside()
+            except OSError as error:
+                raise StoreError(self._store_name, "set aside", str(error)) from error
 
     def commit(self, run: Run, change: Callable[[Value], tuple[Value, Result]]) -> Result:
         """Save the value after `change`, and then make it the current value. Return the result of `change`.
@@ -268,6 +275,8 @@ class SavedState(Generic[Value]):
         self._call = call
         try:
             self._store.save(content)
+        except OSError as error:
+            raise StoreError(self._store_name, "write", str(error)) from error
         finally:
             self._call = None
         self._saved = value

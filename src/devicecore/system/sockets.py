@@ -45,9 +45,14 @@ def socket_identity(path: str) -> SocketIdentity | None:
 
 
 def check_socket_path(path: str) -> None:
-    """Refuse a path that cannot be bound. Raises SocketPathTooLongError if the path is too long."""
+    """Refuse a path that cannot be bound or that gRPC cannot connect to.
+
+    Raises SocketPathTooLongError if the path is too long, and DirectoryError if it contains a comma.
+    """
     if len(os.fsencode(path)) > MAX_SOCKET_PATH:
         raise SocketPathTooLongError(path, MAX_SOCKET_PATH)
+    if "," in path:
+        raise DirectoryError(str(Path(path).parent), "choose a path without a comma, at which gRPC divides addresses")
 
 
 def check_not_in_the_way(path: str) -> None:
