@@ -11,7 +11,8 @@ import inspect
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
 from enum import Enum
-from functools import cache, wraps
+from functools import cache, partial, wraps
+from operator import is_
 from types import NoneType, UnionType
 from typing import Any, Literal, ParamSpec, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -90,7 +91,9 @@ def _place(function: Callable[..., object], name: str, given: Mapping[str, objec
 def _check_value(place: str, name: str, hint: Any, value: object) -> None:  # noqa: ANN401 - any annotation
     """Raise TypeError if `value` does not match the annotation `hint`, or ValueError for a negative time."""
     __tracebackhide__ = True
-    hint = getattr(hint, "__supertype__", hint)
+    hint = _class_of(hint)
+    if _are_instances(hint, (value,)):
+        return
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         _check_alternatives(place, name, inner, value)
@@ -103,6 +106,16 @@ def _check_value(place: str, name: str, hint: Any, value: object) -> None:  # no
         _check_container(place, name, origin, inner, value)
     elif isinstance(hint, type) and hint is not Any and not getattr(hint, "_is_protocol", False):
         _check_class(place, name, hint, value)
+
+
+def _class_of(hint: Any) -> Any:  # noqa: ANN401 - as above
+    """Return the class of which a NewType makes names, or the annotation itself."""
+    return getattr(hint, "__supertype__", hint)
+
+
+def _are_instances(hint: Any, values: Iterable[object]) -> bool:  # noqa: ANN401 - as above
+    """Return whether all values certainly match, which takes little time for a thousand of them."""
+    return hint is not float and all(map(partial(is_, hint), map(type, values)))
 
 
 def _check_alternatives(place: str, name: str, hints: tuple[Any, ...], value: object) -> None:
@@ -132,7 +145,9 @@ def _check_container(place: str, name: str, kind: type, inner: tuple[Any, ...], 
             raise TypeError(expected(place, "a mapping, such as a dict", value))
     elif issubclass(kind, Iterable):
         found: Iterable[object] = items(value, place)  # type: ignore[arg-type]  # this is the check
-        if isinstance(found, Collection) and (len(inner) == 1 or inner[-1] is ...):  # an iterator can be read once
+        if not isinstance(found, Collection) or not (len(inner) == 1 or inner[-1] is ...):
+            return  # an iterator can be read only once
+        if not _are_instances(_class_of(inner[0]), found):
             for one in found:
                 _check_value(place, name, inner[0], one)
 
