@@ -78,7 +78,8 @@ class ClusterNode(ABC):
     def start(self) -> None:
         """Start the node, and wait until it is ready."""
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            for directory in (self.directory, self.cdi):  # doctor refuses a missing --cdi-dir
+                directory.mkdir(parents=True, exist_ok=True)
             self.begin()
             self.wait_until_ready()
         except BaseException:
