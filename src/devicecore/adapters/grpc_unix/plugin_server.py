@@ -134,10 +134,10 @@ def run_plugin(
 
     If the program has not configured logging, warnings go to stderr.
     """
-    logging.basicConfig()
     if threading.current_thread() is not threading.main_thread():
         problem = "run_plugin: expected the main thread, which receives signals; in other threads, use serve_plugin"
         raise ValueError(problem)
+    logging.basicConfig()
     received: list[int] = []
     wake_up = WakeUp()  # not an Event, whose lock the main thread may hold when the handler runs
 
