@@ -207,6 +207,7 @@ def test_without_a_command_there_is_help_and_status_2(devicecore: Run, group: st
         ("checkpoint repair /nowhere /n", "devicecore checkpoint repair: /nowhere: there is no"),
         ("conformance driver -- d {registery}", "{registery}: there is no such placeholder. Did you mean {registry}?"),
         ("conformance plugin -- p ${dirs} {dirs}", "{dirs}: there is no such placeholder. Did you mean {dir}?"),
+        ("conformance driver --claims /dev/zero -- d", "bytes or more; expected at most 1048576"),
         ("conformance plugin -- /no/plugin", "devicecore conformance plugin: cannot run"),
     ],
 )

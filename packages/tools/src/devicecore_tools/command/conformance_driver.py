@@ -121,12 +121,14 @@ def _variable(text: str) -> tuple[str, str]:
 
 
 def _objects(path: Path) -> list[Mapping[str, Any]]:
-    from devicecore.system.documents import read_documents, text_of
+    from devicecore.system.documents import MAX_DOCUMENT_SIZE, read_documents, text_of
+    from devicecore_tools.command.inputs import read_input
     from devicecore_tools.conformance.dra.environment import CLAIM_KINDS
     from devicecore_tools.testing.api_server.shapes import wrong_types
 
     found = []
-    for document in read_documents(text_of(path.read_bytes(), str(path)), str(path), unique_keys=True):
+    data = read_input(path, MAX_DOCUMENT_SIZE)
+    for document in read_documents(text_of(data, str(path)), str(path), unique_keys=True):
         kind = document["kind"].text()
         document["spec"].mapping()
         document["status"].mapping()
