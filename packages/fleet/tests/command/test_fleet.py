@@ -276,7 +276,7 @@ def test_a_misspelled_command_is_corrected_unless_a_file_has_its_name(
     assert main(["fleet", "shape"]) == 2
     assert "there is neither a command nor a file 'shape'. Did you mean 'shapes'?" in capsys.readouterr().err
     assert main(["fleet", "stop"]) == 2
-    assert "neither a command nor a file 'stop'. The commands are do, run and shapes." in capsys.readouterr().err
+    assert "neither a command nor a file 'stop'. The commands are do, run, shapes." in capsys.readouterr().err
     Path("shape").write_text(FILE, encoding="utf-8")
     assert main(["fleet", "shape"]) == 2
     assert "devicecore fleet run: name the API server" in capsys.readouterr().err

@@ -54,17 +54,11 @@ class _RunsByDefault(Group):
         """Parse the arguments, with `run` as the command if the first word is not a command."""
         if args and args[0] not in self.commands and args[0] not in ctx.help_option_names:
             meant = meant_command(args[0], [*self.commands])
-            if meant and not Path(args[0]).exists():
-                ctx.fail(f"there is neither a command nor a file {foreign_text(args[0])!r}. Did you mean {meant!r}?")
-            if args[0].isalpha() and not Path(args[0]).exists():
-                ctx.fail(
-                    f"there is neither a command nor a file {foreign_text(args[0])!r}. The commands are {_COMMANDS}."
-                )
+            if (meant or args[0].isalpha()) and not Path(args[0]).exists():
+                hint = f"Did you mean {meant!r}?" if meant else f"The commands are {', '.join(sorted(self.commands))}."
+                ctx.fail(f"there is neither a command nor a file {foreign_text(args[0])!r}. {hint}")
             args = ["run", *args]
         return super().parse_args(ctx, args)
-
-
-_COMMANDS = "do, run and shapes"
 
 
 @click.group(cls=_RunsByDefault)

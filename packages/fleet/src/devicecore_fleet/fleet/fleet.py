@@ -81,8 +81,11 @@ Connect = Callable[[str, GroupDescription, Callable[[], None]], NodeConnection]
 """Creates the connection of a node. The connection calls the given function when the node has something to do."""
 
 
-_WRITTEN = {"add": "to add nodes, write add GROUP=N", "remove": "to remove nodes, write remove NODES"}
-_WRITTEN["reload"] = "to read the file again, write only reload"
+_WRITTEN = {
+    "add": "to add nodes, write add GROUP=N",
+    "remove": "to remove nodes, write remove NODES",
+    "reload": "to read the file again, write only reload",
+}
 
 
 @frozen
