@@ -16,7 +16,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 
 from devicecore.domain.checks import check_adapter, expected
 from devicecore.domain.dra.answers import PrepareResult, UnprepareResult, is_cdi_name
@@ -27,7 +27,7 @@ from devicecore.domain.text import foreign_text
 from devicecore.ports.claims import ClaimSource
 from devicecore.ports.dra_driver import DraDriver
 from devicecore.system.arguments import checks_arguments
-from devicecore.system.cdi import problem_of_edits
+from devicecore.system.cdi import Edits, problem_of_edits
 from devicecore.system.directories import make_directories, make_directory
 from devicecore.system.files import DurableFile, read_file
 from devicecore.system.json_values import from_json, to_json
@@ -42,10 +42,8 @@ MAX_RECORD = 4 * 1024 * 1024
 """The maximum number of bytes in the record of a claim, which has at most 32 devices."""
 
 _LOCK_SECONDS = 30.0  # less than the 45 s for which a kubelet waits for an answer
-_SEVERAL = (list, tuple)
 _EDITS: dict[str, type | tuple[type, ...]] = {
-    **dict.fromkeys(("env", "deviceNodes", "netDevices", "mounts", "hooks", "additionalGids"), _SEVERAL),
-    "intelRdt": Mapping,
+    one.name: Mapping if one.default is None else (list, tuple) for one in fields(Edits)
 }
 """The fields of `containerEdits` in the CDI specification. Container runtimes refuse a file with any other field."""
 
