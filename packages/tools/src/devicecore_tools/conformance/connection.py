@@ -24,6 +24,7 @@ from devicecore_tools.conformance.model import Failure
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
 
+_CONNECTING = 5_000  # milliseconds for one attempt to connect; generous, because the machine may be busy
 _MAX_MESSAGE = 16 * 1024 * 1024  # bytes; more than a kubelet accepts, so that a check can measure oversized answers
 MAX_ANSWER = 4 * 1024 * 1024
 """The size, in bytes, of the largest response that a kubelet accepts."""
@@ -71,6 +72,7 @@ class SocketConnection:
         self._is_usable = len(os.fsencode(path)) <= MAX_SOCKET_PATH and "\0" not in path
         options: dict[str, int | str] = dict(channel_options(_MAX_MESSAGE))
         options["grpc.default_authority"] = authority
+        options["grpc.min_reconnect_backoff_ms"] = _CONNECTING
         self._channel = grpc.insecure_channel(
             target(path if self._is_usable else _NOWHERE), options=list(options.items())
         )
