@@ -119,7 +119,7 @@ class NodeSlices(ResourceSlices):
         self._want(driver, DevicePool(driver, self._node, self._node, devices, known.description.counters))
 
     def delete(self, driver: DriverName | None) -> None:
-        """Delete the slices of `driver`. Without a driver, delete those of all drivers that the node does not have.
+        """Delete the slices of `driver` or, if it is None, those of all drivers that are not on the node.
 
         Unlike after a kubelet's restart, the slices of the node's own drivers stay, because those drivers publish at
         once.

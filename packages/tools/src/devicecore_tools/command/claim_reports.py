@@ -421,7 +421,7 @@ def _with_hint(pairs: Iterable[tuple[str, str]], hint: str) -> Iterator[tuple[st
 
 
 def print_reports(reports: Sequence[AllocatedReport | ClaimReport], *, as_json: bool, all_devices: bool) -> int:
-    """Print reports as text, or as one JSON document. Return the worst report's exit status."""
+    """Print the reports as text or as a single JSON document, and return the exit status of the worst report."""
     if as_json:
         documents = [one.document for one in reports]
         print_json(documents[0] if len(documents) == 1 else {"claims": documents})

@@ -682,7 +682,7 @@ def mounts_existing_paths(plugin: PluginUnderTest) -> str:
 
 @check(
     MUST,
-    expected="if this machine has all device nodes of one device, it has those of all others, and all are device nodes",
+    expected="if all paths of one device exist on this machine, so do those of all others, and all are device nodes",
     clause="DeviceSpec.host_path: Path of the device on the host (api.proto). A container runtime refuses a path that "
     "does not exist or is not a device node. From a directory, it takes all device nodes.",
 )
@@ -827,7 +827,7 @@ def _of_each_device(plugin: PluginUnderTest, *parts: str) -> str:
     """Compare the named parts of each response for several devices with the responses for single devices.
 
     Raises Failure if a name that only one device has is missing, or if the devices have different values but the value
-    for several devices equals that of one of them. Raises Skip if the responses cannot be compared.
+    for several devices is the value for a single device. Raises Skip if the responses cannot be compared.
     """
     plugin.lists.two_devices()
     each = {device: plugin.lists.alone(device) for device in plugin.lists.healthy}

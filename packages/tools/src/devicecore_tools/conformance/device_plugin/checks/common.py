@@ -183,5 +183,5 @@ def hardware(answer: deviceplugin.ContainerAllocateResponse) -> tuple[frozenset[
 
 
 def all_hardware(answer: deviceplugin.ContainerAllocateResponse) -> frozenset[str]:
-    """Return the device nodes and the CDI devices in an answer as one set."""
+    """Return a set of all device nodes and CDI devices in an answer."""
     return frozenset().union(*hardware(answer))

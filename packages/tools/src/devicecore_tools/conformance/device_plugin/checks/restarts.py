@@ -350,8 +350,8 @@ def calls_in_progress(plugin: PluginUnderTest) -> Iterator[None]:
 def others_left_alone(plugin: PluginUnderTest) -> Iterator[Callable[[], list[str] | None]]:
     """Put other plugins' sockets and a kubelet's checkpoint into the directory for the duration of this block.
 
-    The name of one socket begins with the same word as that of the plugin's own socket. Yield a function that returns
-    which of these files and the kubelet's own socket are gone, or None if the sockets could not be created.
+    The name of one socket begins with the first word in the name of the plugin's own socket. Yield a function that
+    returns which of these files and the kubelet's own socket are gone, or None if the sockets could not be created.
     """
     directory, checkpoint = plugin.kubelet.directory, plugin.kubelet.directory / _CHECKPOINT
     begin = _FIRST_WORD.match(posixpath.basename(plugin.kubelet.registrations[-1].request.endpoint))

@@ -856,7 +856,7 @@ def applies_parameters_to_the_requests_they_name(driver: DriverUnderTest) -> str
     "(kubernetes-sigs/dra-example-driver, GetOpaqueDeviceConfigs)",
 )
 def prefers_the_parameters_of_a_claim(driver: DriverUnderTest) -> str:
-    """If the user's claim and its DeviceClass have parameters, claims with those of one or both are prepared."""
+    """If the user's claim and its DeviceClass have parameters, claims with either or both sets are prepared."""
     own, spec = _parameters(driver), driver.claims.request(1)
     allocation = driver.claims.allocation_of(driver.claims.free_device())
     of_the_class = _for_driver(driver, driver.claims.class_of(driver.claims.device_class)["spec"])

@@ -392,7 +392,7 @@ class AppliesParametersToAllRequests(HasAUsersClaim):
 
 @fails("applies-parameters-to-the-requests-they-name")
 class AppliesNoParametersForSubrequests(HasAUsersClaim):
-    """The driver compares the names of requests with those of subrequests."""
+    """The parameters for a request do not apply to its subrequests, whose names begin with the request's name."""
 
     is_good = False
 
