@@ -103,6 +103,7 @@ def test_the_page_of_a_run_has_what_its_json_has(browser: Browser, tmp_path: Pat
     card = tmp_path / "card.html"
     arguments = ("--json", "--card", card, "--only", "lists-*", "--only", "gives-nodes-by-id")
     ran = conformance(*arguments, "--", "python3", PLUGIN, "{dir}", "by-position")
+    assert ran.stdout, ran
     checks = json.loads(ran.stdout)["checks"]
     browser.open(card.as_uri())
     rows = browser.run("[...document.querySelectorAll('tbody tr')].map(row => row.innerText)")
